@@ -43,14 +43,14 @@ class StopReason(StrEnum):
     """A fault of ours (network, parser, store): never trained on, never scored."""
 
 
-class Observation(Record):
+class Observation(Record, frozen=True, kw_only=True):
     """What the agent sees. `actions` lists admissible actions where the suite knows them."""
 
     text: str
     actions: tuple[str, ...] | None = None
 
 
-class Scenario(Record):
+class Scenario(Record, frozen=True, kw_only=True):
     """Everything about a task instance the agent does not see, fixed once per group.
 
     `facts` maps an entity to what is true of it at the start ("drawer 1" -> "closed: pen 1").
@@ -63,7 +63,7 @@ class Scenario(Record):
     written: tuple[str, ...] = ()
 
 
-class Task(Record):
+class Task(Record, frozen=True, kw_only=True):
     """One task instance. Same id, same suite -> same task text and same first observation."""
 
     id: str
@@ -80,7 +80,7 @@ class Task(Record):
     generated: bool = False
 
 
-class Step(Record):
+class Step(Record, frozen=True, kw_only=True):
     """What an environment returns for one action.
 
     `reward` None means unscorable (never 0 by default). `flags` are counted events such as
@@ -97,7 +97,7 @@ class Step(Record):
     flags: tuple[str, ...] = ()
 
 
-class Transition(Record):
+class Transition(Record, frozen=True, kw_only=True):
     """One (state, action) -> (next state, reward), with provenance."""
 
     task_id: str
@@ -119,7 +119,7 @@ class Transition(Record):
     flags: tuple[str, ...] = ()
 
 
-class Completion(Record):
+class Completion(Record, frozen=True, kw_only=True):
     """What a policy produced for one turn, exactly as sampled.
 
     `context_ids` are the ids the model read since its previous completion of this episode (for
@@ -140,7 +140,7 @@ class Completion(Record):
     restart: bool = False
 
 
-class Rollout(Record):
+class Rollout(Record, frozen=True, kw_only=True):
     """One episode of one task. `reward` is the return used for training, None if unscorable."""
 
     id: str
@@ -161,7 +161,7 @@ class Rollout(Record):
         return self.stop is StopReason.FAULT
 
 
-class RolloutGroup(Record):
+class RolloutGroup(Record, frozen=True, kw_only=True):
     """The attempts at one task instance that GRPO compares."""
 
     task: Task
@@ -173,7 +173,7 @@ class RolloutGroup(Record):
         return [None if r.is_fault else r.reward for r in self.rollouts]
 
 
-class Sample(Record):
+class Sample(Record, frozen=True, kw_only=True):
     """One training sequence of length T.
 
     `mask[t]` is 1 where `token_ids[t]` was sampled by the policy; `logprobs[t]` is its recorded

@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""The agent's side: prompt, parsing, policies."""

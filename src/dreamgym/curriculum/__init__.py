@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""Which tasks to train on: value, sampling, generation."""

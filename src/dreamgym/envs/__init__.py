@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""Environments: the suite interface and the suites."""

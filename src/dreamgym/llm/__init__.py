@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""Language models: chat and token seams, engines, endpoints, fakes."""

@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""The replay buffer: durable transitions, encoders, top-k retrieval."""

@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""Reinforcement learning: advantages, losses, algorithms, learner."""

@@ -1,1 +1,1 @@
-"""PLACEHOLDER."""
+"""Playing episodes and groups in any suite."""

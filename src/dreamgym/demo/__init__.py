@@ -1,0 +1,1 @@
+"""`dreamgym demo`: the whole method end to end on the household suite."""

@@ -1,0 +1,168 @@
+"""Every number of the demo, by preset; nothing in the stages is hard-wired."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from dreamgym.dream.annotate import AnnotateConfig
+from dreamgym.dream.env import DreamConfig
+from dreamgym.dream.experience import ExperienceConfig
+from dreamgym.dream.prompt import PromptConfig
+from dreamgym.errors import unknown_name
+from dreamgym.fit import FitConfig
+from dreamgym.probe import ProbeConfig
+from dreamgym.train import LoopConfig
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Frozen and strict."""
+
+
+class Levers(_Config, frozen=True, kw_only=True):
+    """What keeps the dream honest, each with a switch; `--naive` turns all grounding off."""
+
+    free_negatives: bool = True
+    """Train the model on actions outside the logged admissible lists ("Nothing happens.")."""
+    agent_logs: bool = True
+    """Log the warm-started agent itself in training rooms, beside the experts."""
+    ledger: bool = True
+    """Give the model the known facts and ask again when its reply contradicts them."""
+    verifier: bool = True
+    """A dreamt success counts only when the task sentence holds in the ledger."""
+    probe: bool = True
+    """Look at reality now and then (counted), refresh the model, roll back a collapse."""
+    reasoning: bool = True
+    """The model writes a rationale before the next state."""
+    history: bool = True
+    """The model sees past turns."""
+    replay: bool = True
+    """The model sees similar transitions from the replay buffer."""
+    curriculum: bool = True
+    """Tasks of high reward variance are varied into new ones."""
+
+
+NAIVE = Levers(
+    free_negatives=False, agent_logs=False, ledger=False, verifier=False, probe=False,
+    reasoning=True, history=True, replay=True, curriculum=False,
+)
+
+
+class ModelConfig(_Config, frozen=True, kw_only=True):
+    """A small Llama from scratch, or a pretrained model by name."""
+
+    pretrained: str = ""
+    """Empty: from scratch. `smollm2`, a Hugging Face folder or a hub name otherwise."""
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    intermediate: int = 384
+    vocab_size: int = 2048
+    trainable: Literal["full", "lora", "top_k_layers"] = "full"
+    top_k_layers: int = 8
+    max_context: int = 1024
+    learning_rate: float = 1e-3
+    """Peak learning rate of supervised training."""
+    batch_tokens: int = 4096
+    """Tokens per micro-batch."""
+
+
+class LogConfig(_Config, frozen=True, kw_only=True):
+    """Which episodes are logged in training rooms; every transition is counted."""
+
+    tasks: int = 200
+    """Training games logged."""
+    survey: int = 1
+    """Episodes per game of the policy that looks into every place once, then does the task."""
+    noisy: int = 1
+    """Episodes per game of an expert that takes a random action 30 % of the time."""
+    random_share: float = 0.3
+    """Share of the games that also get one random episode."""
+    agent_episodes: int = 100
+    """Episodes of the warm-started agent."""
+    heldout_share: float = 0.12
+    """Share of logged games kept out of fitting, to measure the experience model on."""
+
+
+class CloneConfig(_Config, frozen=True, kw_only=True):
+    """Behaviour cloning of the warm start."""
+
+    episodes: int = 80
+    """Expert demonstrations."""
+    steps: int = 120
+    episodes_per_step: int = 16
+
+
+class RLConfig(_Config, frozen=True, kw_only=True):
+    """Policy optimisation, the same in the dream and in reality."""
+
+    learning_rate: float = 3e-4
+    temperature: float = 1.0
+    max_new_tokens: int = 24
+
+
+class S2RConfig(_Config, frozen=True, kw_only=True):
+    """The short real phase, and the baseline that gets only this phase."""
+
+    budget: int = 4000
+    """Real transitions, for S2R and for the real-only baseline alike."""
+    loop: LoopConfig = LoopConfig(iterations=1000, tasks_per_iteration=8, group_size=8)
+
+
+class EvaluationConfig(_Config, frozen=True, kw_only=True):
+    """Evaluation in rooms never seen."""
+
+    tasks: int = 400
+    split: str = "valid_unseen"
+
+
+class NaiveConfig(_Config, frozen=True, kw_only=True):
+    """The ungrounded run shown beside the grounded one."""
+
+    iterations: int = 24
+    fit_steps: int = 300
+    evaluate_every: int = 6
+    evaluate_tasks: int = 100
+
+
+class DemoConfig(_Config, frozen=True, kw_only=True):
+    """The resolved configuration of one demo run."""
+
+    preset: str = "tiny"
+    seed: int = 0
+    algorithm: str = "grpo"
+    size: str = "small"
+    """Room size of the household suite."""
+    max_steps: int = 25
+    levers: Levers = Levers()
+    logs: LogConfig = LogConfig()
+    agent: ModelConfig = ModelConfig()
+    experience: ModelConfig = ModelConfig(hidden=192, intermediate=512)
+    clone: CloneConfig = CloneConfig()
+    annotate: AnnotateConfig = AnnotateConfig(neighbours=1, history=1)
+    ask: ExperienceConfig = ExperienceConfig(
+        prompt=PromptConfig(style="compact", neighbours=1, history=1), max_tokens=96
+    )
+    fit: FitConfig = FitConfig()
+    rl: RLConfig = RLConfig()
+    dream: DreamConfig = DreamConfig(max_steps=25)
+    dream_loop: LoopConfig = LoopConfig()
+    max_generated_share: float = 0.3
+    """λ: largest share of generated tasks in an iteration."""
+    probe: ProbeConfig = ProbeConfig()
+    s2r: S2RConfig = S2RConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    naive: NaiveConfig | None = NaiveConfig()
+    """None leaves the naive run out."""
+
+
+PRESETS: dict[str, DemoConfig] = {"tiny": DemoConfig()}
+
+
+def preset(name: str) -> DemoConfig:
+    """Return a preset by name; unknown names raise `ConfigError` with the nearest one."""
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return PRESETS[name]

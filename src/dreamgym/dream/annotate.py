@@ -1,0 +1,201 @@
+"""Logged real episodes -> annotated examples for the experience model.
+
+Every example is one transition with the context the model will have in a dream: task, hindsight
+scenario, history, known facts, similar transitions.  The rationale (DreamGym, arXiv 2511.03773,
+Eq. 5) comes from a teacher where one is configured, else from the suite's reader, which explains
+the difference between the facts before and after.
+
+Negatives cost no real step: where a log lists the admissible actions, any other well-formed
+action is known to do nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from dreamgym.dream.prompt import StepContext, Turn
+from dreamgym.dream.scenario import make_scenario, scenario_text
+from dreamgym.envs.base import Facts, StateReader
+from dreamgym.replay.buffer import ReplayBuffer
+from dreamgym.seeds import derive_random
+from dreamgym.types import Observation, Rollout, Task, Transition
+
+
+class AnnotatedTransition(msgspec.Struct, frozen=True, kw_only=True):
+    """One training example in words; `dream.fit` turns it into tokens."""
+
+    context: StepContext
+    rationale: str
+    next_text: str
+    reward: float
+    done: bool
+    kind: str
+    """Verb class of the action, with the suffix `/none` where nothing happened."""
+    is_negative: bool
+    episode_id: str
+
+
+class AnnotateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How logs become examples."""
+
+    negatives: int = 3
+    """Free negatives per logged transition."""
+    neighbours: int = 2
+    """Similar transitions put into the prompt."""
+    history: int = 1
+    """Past turns kept for the prompt."""
+    relabel: int = 1
+    """Other tasks' sentences tried on each logged transition that achieves something: the
+    reader decides from the facts whether that task would now be done (reward 1) or not (0)."""
+    seed: int = 0
+
+
+def scenario_tasks(rollouts: Iterable[Rollout], reader: StateReader) -> dict[str, Task]:
+    """Return each logged task with its hindsight scenario, from all its logged episodes."""
+    episodes: dict[str, list[Sequence[Transition]]] = defaultdict(list)
+    tasks: dict[str, Task] = {}
+    for rollout in rollouts:
+        if rollout.transitions:
+            episodes[rollout.task.id].append(rollout.transitions)
+            tasks[rollout.task.id] = rollout.task
+    return {
+        task_id: msgspec.structs.replace(
+            task, scenario=make_scenario(task, episodes[task_id], reader)
+        )
+        for task_id, task in tasks.items()
+    }
+
+
+class Annotator:
+    """Builds examples from logged rollouts, tracking facts in the text as a dream would."""
+
+    def __init__(
+        self,
+        reader: StateReader,
+        tasks: Mapping[str, Task],
+        *,
+        buffer: ReplayBuffer | None,
+        config: AnnotateConfig,
+    ) -> None:
+        self._reader = reader
+        self._tasks = tasks
+        self._buffer = buffer
+        self._config = config
+        self._sentences = sorted({task.instruction for task in tasks.values()})
+
+    def annotate(self, rollout: Rollout) -> list[AnnotatedTransition]:
+        """Return the examples of one logged episode: each transition, plus its negatives."""
+        task = self._tasks[rollout.task.id]
+        facts = self._reader.initial(task)
+        turns: list[Turn] = []
+        examples: list[AnnotatedTransition] = []
+        rng = derive_random(self._config.seed, "annotate", rollout.id)
+        for transition in rollout.transitions:
+            examples.append(self._logged(task, facts, turns, transition))
+            after = self._reader.update(facts, transition.action, transition.next_observation.text)
+            examples.extend(self._relabelled(task, facts, after, turns, transition, rng))
+            pool = self._reader.negatives(transition)
+            chosen = rng.sample(pool, min(self._config.negatives, len(pool)))
+            examples.extend(self._negative(task, facts, turns, transition, a) for a in chosen)
+            facts = after
+            turns = [*turns, Turn(transition.action, transition.next_observation.text)]
+        return examples
+
+    def _logged(
+        self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition
+    ) -> AnnotatedTransition:
+        return self._example(
+            task, facts, turns, transition,
+            action=transition.action,
+            text=transition.next_observation.text,
+            success=transition.success,
+            negative=False,
+        )
+
+    def _relabelled(
+        self, task: Task, before: Facts, after: Facts, turns: Sequence[Turn],
+        transition: Transition, rng: object,
+    ) -> list[AnnotatedTransition]:
+        """Ask what the same logged transition means under another task of the logs.
+
+        The text is the logged text; only reward and done are the other task's, and only where
+        the reader can tell from the facts.  A task already achieved before is left out.
+        """
+        import random
+
+        assert isinstance(rng, random.Random)
+        if not self._config.relabel or self._reader.is_no_effect(transition.next_observation.text):
+            return []
+        wins, others = [], []
+        for sentence in self._sentences:
+            if sentence == task.instruction:
+                continue
+            other = msgspec.structs.replace(task, instruction=sentence)
+            if self._reader.achieved(other, before):
+                continue
+            verdict = self._reader.achieved(other, after)
+            (wins if verdict else others).append(other)
+        chosen = rng.sample(wins, min(len(wins), self._config.relabel))
+        if not transition.success and chosen and others:
+            chosen += rng.sample(others, 1)
+        return [
+            self._example(
+                other, before, turns, transition,
+                action=transition.action,
+                text=transition.next_observation.text,
+                success=bool(self._reader.achieved(other, after)),
+                negative=False,
+            )
+            for other in chosen
+        ]
+
+    def _negative(
+        self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition, action: str
+    ) -> AnnotatedTransition:
+        return self._example(
+            task, facts, turns, transition,
+            action=action, text="Nothing happens.", success=False, negative=True,
+        )
+
+    def _example(
+        self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition, *,
+        action: str, text: str, success: bool, negative: bool,
+    ) -> AnnotatedTransition:
+        reader, config = self._reader, self._config
+        text = reader.canonical(text)
+        context = StepContext(
+            task=task,
+            scenario=scenario_text(task.scenario) if task.scenario else "",
+            history=list(turns[-config.history :]) if config.history else [],
+            known=reader.relevant(facts, action),
+            neighbours=self._similar(transition, action),
+            action=action,
+        )
+        kind = reader.action_kind(action)
+        return AnnotatedTransition(
+            context=context,
+            rationale=reader.explain(task, facts, action, text, success),
+            next_text=text,
+            reward=1.0 if success else 0.0,
+            done=success,
+            kind=f"{kind}/none" if reader.is_no_effect(text) else kind,
+            is_negative=negative,
+            episode_id=transition.episode_id,
+        )
+
+    def _similar(self, transition: Transition, action: str) -> list[Transition]:
+        if self._buffer is None or not self._config.neighbours:
+            return []
+        found = self._buffer.query(
+            transition.observation.text, action,
+            k=self._config.neighbours, suite=transition.suite, exclude_task=transition.task_id,
+        )
+        return [neighbour.transition for neighbour in found]
+
+
+def initial_observation(rollout: Rollout) -> Observation:
+    """Return the first observation of a logged episode."""
+    return rollout.transitions[0].observation

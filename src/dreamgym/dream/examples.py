@@ -1,0 +1,144 @@
+"""Annotated transitions -> chat examples (what the model reads, what it should answer).
+
+The same prompt builder as at inference.  Three further kinds of example teach what a dream also
+needs: answering again after a stated conflict, writing a scenario, varying a task.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from dreamgym.dream.annotate import AnnotatedTransition
+from dreamgym.dream.prompt import (
+    PromptConfig,
+    conflict_message,
+    step_messages,
+    step_target,
+)
+from dreamgym.llm.base import Message
+
+_ENTITY = re.compile(r"\b([a-z]+) (\d+)\b")
+
+
+class ChatExample(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat and the answer to learn."""
+
+    messages: tuple[Message, ...]
+    target: str
+    kind: str
+
+
+class ExampleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The mixture the experience model is trained on."""
+
+    negative_share: float = 0.35
+    """Share of step examples that are free negatives."""
+    success_share: float = 0.06
+    """Share of step examples whose transition completes a task (rare in logs)."""
+    conflict_share: float = 0.03
+    """Share of step examples asked again after a wrong first answer with the conflict stated."""
+    renumber: float = 0.5
+    """Probability of renaming the numbers of entities consistently inside one example: the world
+    is the same whichever drawer is called 3, and the model has to look names up, not know them."""
+
+
+class ExampleStream:
+    """Draws training examples; the n-th draw depends only on the seed and n."""
+
+    def __init__(
+        self,
+        annotated: Sequence[AnnotatedTransition],
+        prompt: PromptConfig,
+        config: ExampleConfig,
+        *,
+        seed: int,
+    ) -> None:
+        self._prompt = prompt
+        self._config = config
+        self._seed = seed
+        self._groups: dict[str, list[AnnotatedTransition]] = defaultdict(list)
+        for example in annotated:
+            self._groups[_group(example)].append(example)
+        if not annotated:
+            raise ValueError("no annotated transitions to train on; log some episodes first")
+        self._answers = sorted({example.next_text for example in annotated})[:2000]
+
+    def draw(self, index: int) -> ChatExample:
+        """Return the example with this index."""
+        from dreamgym.seeds import derive_random
+
+        rng = derive_random(self._seed, "example", index)
+        example = rng.choice(self._pick_group(rng))
+        messages = step_messages(self._prompt, example.context)
+        target = step_target(
+            self._prompt,
+            rationale=example.rationale,
+            next_text=example.next_text,
+            reward=example.reward,
+            done=example.done,
+        )
+        if rng.random() < self._config.conflict_share:
+            messages = self._asked_again(messages, example, rng)
+        if rng.random() < self._config.renumber:
+            messages, target = renumber(messages, target, rng)
+        return ChatExample(messages=tuple(messages), target=target, kind=example.kind)
+
+    def _pick_group(self, rng: random.Random) -> list[AnnotatedTransition]:
+        config, groups = self._config, self._groups
+        draw = rng.random()
+        if draw < config.success_share and groups.get("success"):
+            return groups["success"]
+        if draw < config.success_share + config.negative_share and groups.get("negative"):
+            return groups["negative"]
+        return groups.get("step") or groups.get("success") or groups["negative"]
+
+    def _asked_again(
+        self, messages: list[Message], example: AnnotatedTransition, rng: random.Random
+    ) -> list[Message]:
+        wrong = rng.choice(self._answers)
+        if wrong == example.next_text:
+            return messages
+        bad = step_target(
+            self._prompt, rationale=example.rationale, next_text=wrong, reward=0.0, done=False
+        )
+        fact = rng.choice(list(example.context.known) or ["known facts"])
+        return [*messages, Message("assistant", bad), conflict_message([f"known is {fact}."])]
+
+
+def renumber(
+    messages: Sequence[Message], target: str, rng: random.Random
+) -> tuple[list[Message], str]:
+    """Rename entity numbers by one random permutation per word, the same everywhere.
+
+    >>> import random
+    >>> m, t = renumber([Message("user", "go to desk 1")], "You arrive at desk 1.", random.Random(1))
+    >>> m[0].content[6:] == t[14:-1]
+    True
+    """
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for text in [*(m.content for m in messages), target]:
+        for word, number in _ENTITY.findall(text):
+            numbers[word].add(int(number))
+    table: dict[tuple[str, int], int] = {}
+    for word, found in sorted(numbers.items()):
+        pool = list(range(1, max(max(found), 3) + 1))
+        chosen = rng.sample(pool, len(pool))
+        table |= {(word, n): chosen[n - 1] for n in found if n >= 1}
+
+    def rename(match: re.Match[str]) -> str:
+        word, number = match.group(1), int(match.group(2))
+        return f"{word} {table.get((word, number), number)}"
+
+    renamed = [Message(m.role, _ENTITY.sub(rename, m.content)) for m in messages]
+    return renamed, _ENTITY.sub(rename, target)
+
+
+def _group(example: AnnotatedTransition) -> str:
+    if example.is_negative:
+        return "negative"
+    return "success" if example.done else "step"
