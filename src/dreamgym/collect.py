@@ -59,8 +59,8 @@ async def collect(
     chosen = [policies] if not isinstance(policies, Sequence) else list(policies)
     _check(chosen, tasks, episodes_per_task)
     tally = _Tally()
-    for rollout in read_rollouts(writer.path):
-        tally.add(rollout)
+    for rollout in read_records(writer.path, Rollout, kind="rollout").records:
+        tally.add(rollout)  # retried episodes are in the file twice: all their steps were real
     if budget is not None:
         budget.used += tally.num_transitions
     num_skipped = 0

@@ -18,7 +18,7 @@ from dreamgym.envs.base import Policy, Suite
 from dreamgym.errors import ConfigError
 from dreamgym.rollout.budget import TransitionBudget
 from dreamgym.rollout.episode import EpisodeLimits, Parser
-from dreamgym.rollout.group import Player, episode_spec, gather_ordered
+from dreamgym.rollout.group import EpisodeSpec, Player, episode_spec, gather_ordered
 from dreamgym.stats import Rate
 from dreamgym.types import Origin, Rollout, StopReason, Task
 
@@ -112,29 +112,28 @@ async def evaluate(
         max_concurrent=max_concurrent,
         on_result=on_episode,
     )
-    panel = panel_hash([(s.task.id, s.attempt, s.env_seed, s.policy_seed) for s in specs])
-    report = _report(rollouts, [spec.policy_seed for spec in specs])
-    return report(
-        suite=suite.name,
-        policy=policy.name,
-        origin=origin,
-        mode=_mode(policy),
-        panel=panel,
-        seed=seed,
-        attempts=attempts,
-    )
+    return _report(player, rollouts, specs, seed=seed, attempts=attempts)
 
 
-def _report(rollouts: Sequence[Rollout], seeds: Sequence[int]) -> Callable[..., Evaluation]:
-    """Return `Evaluation` with everything filled in that follows from the episodes."""
+def _report(
+    player: Player,
+    rollouts: Sequence[Rollout],
+    specs: Sequence[EpisodeSpec],
+    *,
+    seed: int,
+    attempts: int,
+) -> Evaluation:
     scored = [r for r in rollouts if not r.is_fault and r.reward is not None]
+    kinds = sorted({r.task.kind for r in scored})
+    num_faults = sum(r.is_fault for r in rollouts)
     counters: Counter[str] = Counter()
     for rollout in rollouts:
         counters.update(rollout.counters)
-    kinds = sorted({r.task.kind for r in scored})
-    num_faults = sum(r.is_fault for r in rollouts)
-    return functools.partial(
-        Evaluation,
+    return Evaluation(
+        suite=player.suite.name,
+        policy=player.policy.name,
+        origin=player.origin,
+        mode=_mode(player.policy),
         n=len(scored),
         success=_success(scored),
         by_kind={kind: _success([r for r in scored if r.task.kind == kind]) for kind in kinds},
@@ -146,7 +145,10 @@ def _report(rollouts: Sequence[Rollout], seeds: Sequence[int]) -> Callable[..., 
         invalid_action_rate=_invalid_rate(scored),
         counters=dict(sorted(counters.items())),
         stops=dict(sorted(Counter(r.stop.value for r in rollouts).items())),
-        outcomes=tuple(_outcome(r, seed) for r, seed in zip(rollouts, seeds, strict=True)),
+        panel=panel_hash([(s.task.id, s.attempt, s.env_seed, s.policy_seed) for s in specs]),
+        seed=seed,
+        attempts=attempts,
+        outcomes=tuple(_outcome(r, s.policy_seed) for r, s in zip(rollouts, specs, strict=True)),
     )
 
 

@@ -200,7 +200,10 @@ def write_json_atomic(path: str | Path, value: object) -> None:
     """Replace a JSON file so that a reader or a crash sees the old or the new one, whole."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    data = json.dumps(msgspec.to_builtins(value), indent=2, allow_nan=False)
+    try:
+        data = json.dumps(msgspec.to_builtins(value), indent=2, allow_nan=False)
+    except ValueError as error:
+        raise DataError(f"{str(target)!r} cannot hold NaN or infinity; use None") from error
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "w", encoding="ascii", newline="\n") as stream:

@@ -19,6 +19,7 @@ KINDS = (
     "pick_cool_then_place",
     "pick_two_obj_and_place",
 )
+HEADER = '{"schema_version": 1, "kind": "rollouts", "provenance": {}}'
 LEVERS = (
     "free_negatives", "agent_logs", "ledger", "verifier", "probe", "reasoning", "history",
     "replay", "curriculum",
@@ -53,7 +54,8 @@ def summary(seed: int = 0) -> dict[str, object]:
     """Return the summary of a finished run; the seed moves its results a little."""
     shift = 0.02 * seed
     actions = {"go": 0.994, "open": 0.991, "take": 0.986, "take/none": 0.979, "put": 0.988,
-               "use": 1.0, "heat": 0.962, "cool": 0.971, "clean": 0.985, "examine": 0.998}  # fmt: skip
+               "use": 1.0, "heat": 0.962, "cool": 0.971, "clean": 0.985,
+               "examine": 0.998}  # fmt: skip
     return {
         "seed": seed,
         "preset": "tiny",
@@ -196,7 +198,7 @@ def rollout(
 
 def write_dreams(folder: Path, rollouts: list[Rollout]) -> None:
     """Write `records/dream.jsonl`: a header, then one rollout a line."""
-    lines = [b'{"schema": 1, "stage": "dream"}', *map(msgspec.json.encode, rollouts)]
+    lines = [HEADER.encode(), *map(msgspec.json.encode, rollouts)]
     (folder / "records").mkdir(parents=True, exist_ok=True)
     (folder / "records" / "dream.jsonl").write_bytes(b"\n".join(lines) + b"\n")
 
@@ -205,14 +207,15 @@ def write_run(folder: Path, *, seed: int = 0) -> Path:
     """Write the folder of a finished run and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_text(json.dumps(summary(seed)), encoding="utf-8")
-    rows = "".join(json.dumps(row) + "\n" for row in metrics(seed))
+    rows = "".join(f"{line}\n" for line in (HEADER, *map(json.dumps, metrics(seed))))
     (folder / "metrics.jsonl").write_text(rows, encoding="utf-8")
     (folder / "config.json").write_text(
         json.dumps({"preset": "tiny", "seed": seed, "model": {"api_key": "k-123", "layers": 4}}),
         encoding="utf-8",
     )
     (folder / "versions.json").write_text(
-        json.dumps({"dreamgym": "0.1.0", "torch": "2.13.0", "python": "3.11.7"}), encoding="utf-8"
+        json.dumps({"dreamgym": "0.1.0", "packages": {"torch": "2.13.0"}, "python": "3.11.7"}),
+        encoding="utf-8",
     )
     write_dreams(
         folder,

@@ -62,6 +62,13 @@ class Renderer:
             tail = tail.removeprefix(self._end_of_turn)
         return self._encode(tail)
 
+    def completion(self, text: str) -> list[int]:
+        """Return the ids of an assistant turn to be learned: the text and its end of turn."""
+        end = self.end_of_turn_id
+        if end is None:
+            end = self.tokenizer.eos_token_id
+        return [*self._encode(text), *([] if end is None else [end])]
+
     @cached_property
     def stop_ids(self) -> frozenset[int]:
         """The ids that end a turn: end of sequence and the template's end of turn."""

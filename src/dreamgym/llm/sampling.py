@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-_BELOW_ONE = 1.0 - 2.0**-23
+BELOW_ONE = 1.0 - 2.0**-23
 """Largest draw: its product with a float32 total stays below that total."""
 
 
@@ -30,7 +30,7 @@ def uniforms(seed: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.float3
     A longer stream starts with the shorter one.
     """
     stream = np.random.Generator(np.random.Philox(key=seed % 2**64))
-    return np.minimum(stream.random(count), _BELOW_ONE).astype(np.float32)
+    return np.minimum(stream.random(count), BELOW_ONE).astype(np.float32)
 
 
 class Sampler:
@@ -79,13 +79,13 @@ class Sampler:
         if self._all_greedy:
             ids = logits.argmax(dim=-1)
         else:
-            ids = _invert(logprobs, self._uniforms_BT[:, step])
+            ids = invert(logprobs, self._uniforms_BT[:, step])
             if self._any_greedy:
                 ids = torch.where(self._greedy_B, logits.argmax(dim=-1), ids)
         return Picked(ids, logprobs.gather(1, ids[:, None])[:, 0])
 
 
-def _invert(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
+def invert(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
     """Return the first id whose cumulative probability exceeds the uniform number."""
     cumulative = logprobs_BV.exp().cumsum(dim=-1)
     target = uniforms_B[:, None] * cumulative[:, -1:]

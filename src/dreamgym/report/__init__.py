@@ -31,4 +31,3 @@ def build_report(run_folder: Path, *, other_runs: Sequence[Path] = ()) -> Path:
     from dreamgym.report.page import write_page
 
     return write_page(Path(run_folder), [Path(other) for other in other_runs])
-

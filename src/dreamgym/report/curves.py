@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.ticker import MaxNLocator
 
 from dreamgym.report.data import Metrics, NaiveRun, Point
 from dreamgym.report.svg import DREAM, INK, OTHER, REAL, WARN, render, share_axis
@@ -47,10 +48,13 @@ def dream_plot(metrics: Metrics) -> Markup | None:
     return render(draw, alt=alt, height=2.9, name="dream")
 
 
-def collapse_plots(metrics: Metrics, naive: NaiveRun | None) -> list[tuple[str, Markup]]:
+def collapse_plots(
+    metrics: Metrics, naive: NaiveRun | None, *, heading: str = "Grounded"
+) -> list[tuple[str, Markup]]:
     """Draw this run and the ungrounded one on the same axes, each with its heading.
 
-    Empty when there was no ungrounded run; that one alone when this run did not dream yet.
+    `heading` is that of this run. Empty when there was no ungrounded run; that one alone when
+    this run did not dream yet.
     """
     if naive is None or not naive.dream_success:
         return []
@@ -80,8 +84,8 @@ def collapse_plots(metrics: Metrics, naive: NaiveRun | None) -> list[tuple[str, 
 
     drawn = []
     if dream or real:
-        alt = f"Grounded run. Dream: {_ends(dream)}. Real: {_ends(real)}."
-        drawn.append(("Grounded", render(draw_grounded, alt=alt, height=2.9, name="grounded")))
+        alt = f"{heading}. Dream: {_ends(dream)}. Real: {_ends(real)}."
+        drawn.append((heading, render(draw_grounded, alt=alt, height=2.9, name="grounded")))
     alt = (
         f"Run without grounding. Dream: {_ends(naive_dream)}. Real: {_ends(naive_real)}. "
         f"Dreamt successes that replay: {_ends(replayed)}."
@@ -102,7 +106,7 @@ def false_success_plot(metrics: Metrics) -> Markup | None:
         _bars(axes, curve, WARN)
         share_axis(axes.yaxis)
         axes.set_ylim(0, min(1.0, max(0.1, 1.25 * max(point.value for point in curve))))
-        axes.set_xlabel("iteration")
+        _iteration_axis(axes)
 
     alt = f"False-success rate over dream training: {_ends(curve)}."
     return render(draw, alt=alt, height=2.3, name="false")
@@ -126,7 +130,7 @@ def curriculum_plot(metrics: Metrics) -> Markup | None:
         _line(lower, pool, OTHER, "")
         lower.set_ylim(bottom=0)
         lower.set_ylabel("pool size")
-        lower.set_xlabel("iteration")
+        _iteration_axis(lower)
 
     alt = (
         f"Curriculum. Share of generated tasks: {_ends(share)}. Pool size: "
@@ -180,7 +184,7 @@ def loss_plot(metrics: Metrics) -> Markup | None:
         _line(axes, fit, DREAM, "experience model", is_smooth=False)
         _line(axes, clone, OTHER, "warm start", style="--", is_smooth=False)
         axes.set_ylim(bottom=0)
-        axes.set_xlabel("step")
+        _iteration_axis(axes, "step")
         axes.set_ylabel("loss (nats per token)")
         _legend(axes)
 
@@ -208,7 +212,7 @@ def health_plot(metrics: Metrics) -> Markup | None:
         _line(lower, entropy, OTHER, "")
         lower.set_ylim(bottom=0)
         lower.set_ylabel("entropy (nats)")
-        lower.set_xlabel("iteration")
+        _iteration_axis(lower)
 
     alt = f"Training signal. Groups with equal rewards: {_ends(dead)}."
     return render(draw, alt=alt, height=3.1, name="health")
@@ -274,9 +278,14 @@ def _bars(axes: Any, curve: Sequence[Point], colour: str) -> None:
 def _share_frame(axes: Any, last: float | None = None) -> None:
     axes.set_ylim(0, 1)
     share_axis(axes.yaxis)
-    axes.set_xlabel("iteration")
+    _iteration_axis(axes)
     if last is not None:
         axes.set_xlim(-0.02 * max(last, 1), 1.02 * max(last, 1))
+
+
+def _iteration_axis(axes: Any, text: str = "iteration") -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.set_xlabel(text)
 
 
 def _legend(axes: Any, columns: int = 2) -> None:

@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from dreamgym.errors import DataError
-from dreamgym.report.dreams import Dreams, read_dreams
+from dreamgym.records import decode_line
+from dreamgym.report.dreams import Dreams, is_header, read_dreams
 
 STAGES = ("warm_start", "dream", "s2r", "real_only_baseline")
 """Stages whose real success is measured, in the order of the method."""
@@ -200,7 +201,7 @@ def load_run(folder: Path) -> RunData:
         metrics=metrics.value,
         dreams=dreams,
         config=_indented(config.value) if config.value else "",
-        versions={key: _as_text(value) for key, value in _hide(versions.value).items()},
+        versions=_flat(_hide(versions.value)),
         notices=tuple(notices),
     )
 
@@ -241,13 +242,12 @@ def _read_metrics(path: Path) -> _Read[Metrics]:
     skipped = 0
     for line in read_lines(path):
         try:
-            row = msgspec.json.decode(line, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            skipped += 1
-            continue
+            row = decode_line(line, dict[str, object])
+        except DataError:
+            row = {}
         stage, numbers = row.get("stage"), _numbers(row)
         if not isinstance(stage, str) or "step" not in numbers:
-            skipped += 1
+            skipped += not is_header(line)
             continue
         rows.setdefault(stage, {}).setdefault(numbers["step"], {}).update(numbers)
     return _Read(Metrics(rows), [_skipped(path.name, skipped)] if skipped else [])
@@ -292,5 +292,13 @@ def _indented(value: Mapping[str, object]) -> str:
     return json.dumps(_hide(value), indent=2, ensure_ascii=False)
 
 
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _flat(value: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    """Return nested names as one level: `{"packages": {"torch": "2"}}` -> `packages.torch`."""
+    flat: dict[str, str] = {}
+    for key, item in value.items():
+        if isinstance(item, dict):
+            flat |= _flat(item, f"{prefix}{key}.")
+        else:
+            text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+            flat[f"{prefix}{key}"] = text
+    return flat

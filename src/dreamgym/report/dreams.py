@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from dreamgym.errors import DataError
+from dreamgym.records import Header, decode_line
 from dreamgym.types import Rollout
 
 PLAIN_FLAGS = frozenset({"no_effect"})
@@ -42,19 +44,18 @@ def read_dreams(path: Path) -> Dreams:
     """Read the records line by line; an absent file gives no dreams."""
     if not path.is_file():
         return Dreams()
-    decoder = msgspec.json.Decoder(Rollout)
     flagged: deque[Rollout] = deque(maxlen=_KEPT)
     won: deque[Rollout] = deque(maxlen=_KEPT)
     lost: deque[Rollout] = deque(maxlen=_KEPT)
     num_read = num_faults = num_skipped = 0
     with path.open("rb") as file:
-        for index, line in enumerate(file):
+        for line in file:
             if not line.strip():
                 continue
             try:
-                rollout = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                num_skipped += not (index == 0 and _is_header(line))
+                rollout = decode_line(line, Rollout)
+            except DataError:
+                num_skipped += not is_header(line)
                 continue
             num_read += 1
             num_faults += rollout.is_fault
@@ -96,8 +97,10 @@ def _choose(
     return tuple(chosen)
 
 
-def _is_header(line: bytes) -> bool:
+def is_header(line: bytes) -> bool:
+    """Return whether a line is the header of a record file; a resumed file may hold several."""
     try:
-        return isinstance(msgspec.json.decode(line), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        decode_line(line, Header)
+    except DataError:
         return False
+    return True

@@ -41,7 +41,8 @@ def write_page(folder: Path, others: Sequence[Path]) -> Path:
     path = folder / REPORT_NAME
     # A reader who reloads while the page is rewritten never sees half of it.
     unfinished = path.with_suffix(".html.tmp")
-    unfinished.write_text(page, encoding="utf-8")
+    # Models do write halves of characters; such a half becomes a question mark.
+    unfinished.write_text(page, encoding="utf-8", errors="replace")
     os.replace(unfinished, path)
     return path
 
@@ -104,11 +105,14 @@ def _facts(run: RunData) -> list[str]:
 def _parts(run: RunData, others: Sequence[Summary]) -> dict[str, Part]:
     """Draw every figure; one without data says why."""
     summary, metrics = run.summary, run.metrics
+    collapse = curves.collapse_plots(
+        metrics, summary.naive_run, heading="This run" if summary.naive else "Grounded"
+    )
     return {
         "success": _part(plots.success_plot(summary, others)),
         "transitions": _part(plots.transitions_plot(summary.real_transitions)),
         "dream": _part(curves.dream_plot(metrics)),
-        "collapse": Part(drawings=tuple(curves.collapse_plots(metrics, summary.naive_run))),
+        "collapse": Part(drawings=tuple(collapse)),
         "false": _part(curves.false_success_plot(metrics), _switched_off(summary, "probe")),
         "curriculum": _part(curves.curriculum_plot(metrics), _switched_off(summary, "curriculum")),
         "accuracy": _part(plots.accuracy_plot(summary.dream.accuracy)),

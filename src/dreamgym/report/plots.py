@@ -11,7 +11,19 @@ from typing import Any
 from markupsafe import Markup
 
 from dreamgym.report.data import STAGES, Accuracy, StageSuccess, StageTime, Summary
-from dreamgym.report.svg import DREAM, INK, LINE, MUTED, OTHER, PAPER, REAL, WARN, label, render, share_axis
+from dreamgym.report.svg import (
+    DREAM,
+    INK,
+    LINE,
+    MUTED,
+    OTHER,
+    PAPER,
+    REAL,
+    WARN,
+    label,
+    render,
+    share_axis,
+)
 from dreamgym.report.wording import (
     PHASE_NAMES,
     STAGE_NAMES,
@@ -71,6 +83,8 @@ def success_plot(summary: Summary, others: Sequence[Summary] = ()) -> Markup | N
 
 
 def _success_row(axes: Any, row: int, stage: StageSuccess, colour: str) -> None:
+    sampled = stage.sampled
+    assert sampled is not None, "only measured stages are drawn"
     if stage.greedy is not None:
         if stage.greedy_ci95 is not None:
             axes.plot(stage.greedy_ci95, [row + 0.2] * 2, color=colour, linewidth=1.0, alpha=0.5)
@@ -80,13 +94,13 @@ def _success_row(axes: Any, row: int, stage: StageSuccess, colour: str) -> None:
         )  # fmt: skip
     if stage.ci95 is not None:
         axes.plot(stage.ci95, [row] * 2, color=colour, linewidth=2.4, solid_capstyle="round")
-    axes.plot(stage.sampled, row, "o", color=colour, markersize=8, clip_on=False)
+    axes.plot(sampled, row, "o", color=colour, markersize=8, clip_on=False)
     # Beside the interval, on the side where there is room.
-    low, high = stage.ci95 or (stage.sampled, stage.sampled)
-    greedy = stage.sampled if stage.greedy is None else stage.greedy
+    low, high = stage.ci95 or (sampled, sampled)
+    greedy = sampled if stage.greedy is None else stage.greedy
     is_right = max(high, greedy) < 0.85
     axes.annotate(
-        percent(stage.sampled), (max(high, stage.sampled) if is_right else min(low, greedy), row),
+        percent(sampled), (max(high, sampled) if is_right else min(low, greedy), row),
         xytext=(8 if is_right else -8, 0), textcoords="offset points",
         ha="left" if is_right else "right", va="center", color=INK, fontweight="bold",
     )  # fmt: skip
@@ -180,4 +194,3 @@ def _bars(
 
     spoken = "; ".join(f"{text}: {value}" for text, value in zip(names, texts, strict=True))
     return render(draw, alt=f"{alt}: {spoken}.", height=0.3 + 0.3 * len(values), name=name)
-

@@ -101,8 +101,13 @@ def render(draw: Callable[[Any], None], *, alt: str, height: float, name: str) -
 
 def label(text: str, limit: int = 30) -> str:
     """Return a text from data as a one-line label of at most `limit` characters."""
-    line = " ".join(_CONTROL.sub(" ", text).split())
+    line = " ".join(_plain(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    """Return a text without what XML cannot hold: control characters and halves of characters."""
+    return _CONTROL.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
 
 
 def share_axis(axis: Any) -> None:
@@ -122,4 +127,4 @@ def _inline(drawing: str, *, alt: str, name: str) -> Markup:
     # The size comes from the view box and the page's style sheet.
     opening, rest = text.split(">", 1)
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
-    return Markup(f'{opening} role="img" aria-label="{escape(alt)}">{rest.strip()}')
+    return Markup(f'{opening} role="img" aria-label="{escape(_plain(alt))}">{rest.strip()}')

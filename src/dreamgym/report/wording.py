@@ -109,7 +109,9 @@ def headline(summary: Summary) -> list[str]:
         sentences.append(_path_sentence(summary, measured, path))
     if {"warm_start", "dream"} <= measured.keys():
         sentences.append(
-            _overlap_sentence("before and after dreaming", measured["warm_start"], measured["dream"])
+            _overlap_sentence(
+                "before and after dreaming", measured["warm_start"], measured["dream"]
+            )
         )
     if "real_only_baseline" in measured:
         sentences.append(_baseline_sentence(summary, measured["real_only_baseline"]))

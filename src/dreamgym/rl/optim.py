@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from dreamgym.errors import ConfigError, TrainingError
 
-
 Schedule = Literal["constant", "linear", "cosine"]
 
 

@@ -89,7 +89,7 @@ def _check(rollout: Rollout, completion: Completion, *, has_context: bool) -> No
     if sampled != recorded:
         raise DataError(
             f"rollout {rollout.id!r}: {sampled} tokens were sampled but {recorded} "
-            "log-probabilities recorded; PPO and GRPO need those of the sampling policy (SFT does not)"
+            "log-probabilities recorded; PPO and GRPO need those of the sampling policy"
         )
     if not all(math.isfinite(p) and p <= 1e-6 for p in completion.logprobs):
         bad = next(p for p in completion.logprobs if not (math.isfinite(p) and p <= 1e-6))

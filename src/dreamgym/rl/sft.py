@@ -36,7 +36,7 @@ Provider = Callable[[int], Sequence[SftExample]]
 
 
 class SFTConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Length, batches and learning rate of a supervised run; whichever limit comes first ends it."""
+    """Length, batches and learning rate of a supervised run; the limit met first ends it."""
 
     steps: int | None = None
     seconds: float | None = None

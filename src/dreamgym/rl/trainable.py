@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 import msgspec
+import torch
 from torch import nn
 
 from dreamgym.errors import ConfigError, MissingExtra
+from dreamgym.seeds import derive_seed
 
 Mode = Literal["full", "lora", "top_k_layers"]
 
@@ -26,6 +29,8 @@ class TrainableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     start at 1)."""
     lora_targets: tuple[str, ...] = ()
     """Module names that get adapters; empty: all linear layers but the head."""
+    lora_seed: int = 0
+    """Of the adapters' first weights; the global generator is left as it was."""
 
 
 def prepare(model: nn.Module, config: TrainableConfig) -> nn.Module:
@@ -59,7 +64,11 @@ def _add_lora(model: Any, config: TrainableConfig) -> nn.Module:
         target_modules=list(config.lora_targets) or "all-linear",
         task_type="CAUSAL_LM",
     )
-    wrapped: nn.Module = get_peft_model(model, lora)
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # peft reads a name that transformers has renamed; nothing a user can act on
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.manual_seed(derive_seed("lora", config.lora_seed))
+        wrapped: nn.Module = get_peft_model(model, lora)
     return wrapped
 
 

@@ -153,13 +153,7 @@ async def run_groups(
     for a group of several greedy attempts, and `EnvError` when members of a group start from
     different observations: their rewards could not be compared.
     """
-    if group_size < 1:
-        raise ConfigError(f"group_size must be at least 1; got {group_size}")
-    if group_size > 1 and getattr(policy, "temperature", None) == 0:
-        raise ConfigError(
-            f"policy {policy.name!r} is greedy (temperature 0), so all {group_size} attempts of a "
-            "group would be the same; set a temperature above 0"
-        )
+    _check_size(policy, group_size)
     player = Player(
         suite,
         policy,
@@ -232,6 +226,16 @@ def is_identical(group: RolloutGroup) -> bool:
     played = [r for r in group.rollouts if not r.is_fault and r.completions]
     said = {tuple(c.token_ids or c.text for c in r.completions) for r in played}
     return len(played) > 1 and len(said) == 1
+
+
+def _check_size(policy: Policy, group_size: int) -> None:
+    if group_size < 1:
+        raise ConfigError(f"group_size must be at least 1; got {group_size}")
+    if group_size > 1 and getattr(policy, "temperature", None) == 0:
+        raise ConfigError(
+            f"policy {policy.name!r} is greedy (temperature 0), so all {group_size} attempts of a "
+            "group would be the same; set a temperature above 0"
+        )
 
 
 def _check_groups(groups: Sequence[RolloutGroup]) -> None:

@@ -1,4 +1,4 @@
-"""Room layouts: which receptacles a generated room has. No layout is shared by two splits."""
+"""Room layouts: which receptacles a generated room has. Unseen layouts are never trained on."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Saying that nothing happened claims nothing and is always allowed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from dreamgym.envs.base import Facts
 from dreamgym.envs.household.readfacts import (
@@ -22,7 +22,15 @@ from dreamgym.envs.household.readfacts import (
     places,
     reachable,
 )
-from dreamgym.envs.household.readtext import Reading, Request, View, read_action, read_text
+from dreamgym.envs.household.readtext import (
+    Reading,
+    Request,
+    View,
+    kind_of,
+    read_action,
+    read_text,
+)
+from dreamgym.types import Transition
 
 _ANSWERS: dict[str, frozenset[str]] = {
     "go": frozenset({"arrive", "view"}),
@@ -36,8 +44,28 @@ _ANSWERS: dict[str, frozenset[str]] = {
 _USES_HAND = frozenset({"heat", "cool", "clean"})
 
 
-def find_conflicts(facts: Facts, action: str, text: str) -> list[str]:
-    """Return one sentence per known fact that the answer contradicts."""
+Tools = Mapping[str, frozenset[str]]
+"""Verb (heat, cool, clean) -> receptacle types, and `use` -> object types, that logs show."""
+
+
+def logged_tools(transitions: Iterable[Transition]) -> Tools:
+    """Return with what things were heated, cooled, cleaned, and what was used, in real logs."""
+    found: dict[str, set[str]] = {verb: set() for verb in (*sorted(_USES_HAND), "use")}
+    for transition in transitions:
+        answered = read_text(transition.next_observation.text).kind != "none"
+        taken = [transition.action] if answered else []
+        for action in (*taken, *(transition.observation.actions or ())):
+            request = read_action(action)
+            if request.kind in found:
+                found[request.kind].add(kind_of(request.place or request.thing))
+    return {verb: frozenset(kinds) for verb, kinds in found.items() if kinds}
+
+
+def find_conflicts(facts: Facts, action: str, text: str, tools: Tools | None = None) -> list[str]:
+    """Return one sentence per known fact that the answer contradicts.
+
+    `tools` is what logs show; a verb they never show is not judged.
+    """
     reading, request = read_text(text), read_action(action)
     if reading.kind == "none":
         return []
@@ -50,10 +78,11 @@ def find_conflicts(facts: Facts, action: str, text: str) -> list[str]:
         return mismatch
     found = [
         *_unlisted(facts, reading),
-        *_wrong_place(facts, reading),
+        *_wrong_place(facts, request, reading),
         *_wrong_hand(facts, reading),
         *_wrong_receptacle(facts, reading),
         *_wrong_object(facts, reading),
+        *_unseen_tool(reading, tools or {}),
     ]
     if reading.view is not None:
         found += _wrong_view(facts, reading.view, reading.kind)
@@ -90,15 +119,13 @@ def _unlisted(facts: Facts, reading: Reading) -> Iterator[str]:
             yield f"there is no {place}."
 
 
-def _wrong_place(facts: Facts, reading: Reading) -> Iterator[str]:
+def _wrong_place(facts: Facts, request: Request, reading: Reading) -> Iterator[str]:
     """The answer does something at a receptacle while the agent is known to be elsewhere."""
     at, within = facts.get("at", MIDDLE), reachable(facts)
-    if reading.kind in ("open", "close", "take", "move", *_USES_HAND, "view"):
-        if reading.kind == "view" and reading.place not in within:
-            # The older dialect answers `go to` with the view alone: then it is an arrival.
-            return
-        if reading.place not in within:
-            yield f"at {at}, not at {reading.place}."
+    acts = reading.kind in ("open", "close", "take", "move", *_USES_HAND)
+    looks = request.kind == "examine" and reading.view is not None
+    if (acts or looks) and reading.place not in within:
+        yield f"at {at}, not at {reading.place}."
     if reading.kind == "facing" and at not in reading.facing:
         yield f"at {at}, not at {', '.join(reading.facing)}."
     if reading.kind == "room":
@@ -156,6 +183,13 @@ def _wrong_object(facts: Facts, reading: Reading) -> Iterator[str]:
         for item in reading.items:
             if not _may_be_here(facts, item):
                 yield f"{item} is not here."
+
+
+def _unseen_tool(reading: Reading, tools: Tools) -> Iterator[str]:
+    verb = "use" if reading.kind in ("on", "off") else reading.kind
+    seen, kind = tools.get(verb), kind_of(reading.place or reading.thing)
+    if seen is not None and kind not in seen:
+        yield f"no log shows {verb} with {kind}."
 
 
 def _wrong_view(facts: Facts, view: View, kind: str) -> Iterator[str]:

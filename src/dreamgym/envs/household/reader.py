@@ -6,12 +6,12 @@ The parts: `readtext` (wordings), `readfacts` (known facts), `readback` (hindsig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dreamgym.envs.base import Facts
 from dreamgym.envs.household.goals import Goal, is_achieved, parse_goal, progress
 from dreamgym.envs.household.readback import initial_facts
-from dreamgym.envs.household.readcheck import find_conflicts
+from dreamgym.envs.household.readcheck import Tools, find_conflicts, logged_tools
 from dreamgym.envs.household.readfacts import (
     MIDDLE,
     NOTHING,
@@ -37,7 +37,7 @@ from dreamgym.envs.household.readtext import (
     read_text,
 )
 from dreamgym.errors import DataError
-from dreamgym.types import Task, Transition
+from dreamgym.types import Origin, Task, Transition
 
 
 class HouseholdReader:
@@ -45,6 +45,17 @@ class HouseholdReader:
 
     failure_ends = False
     """No household episode ends by failing, so `done` without success is a model's mistake."""
+
+    def __init__(self, tools: Tools | None = None) -> None:
+        self._tools = tools
+
+    def learned(self, transitions: Iterable[Transition]) -> HouseholdReader:
+        """Return a reader that also refuses what no real log shows: heating with a desk.
+
+        Give it *real* transitions only; a dream's own mistakes must not become evidence.
+        """
+        real = (t for t in transitions if t.origin is Origin.REAL)
+        return HouseholdReader(logged_tools(real))
 
     def initial(self, task: Task) -> Facts:
         """Return the facts before the first action; raises `DataError` without a scenario."""
@@ -93,7 +104,7 @@ class HouseholdReader:
 
     def conflicts(self, facts: Facts, action: str, text: str) -> list[str]:
         """Return sentences on the known facts that the answer contradicts."""
-        return find_conflicts(facts, action, text)
+        return find_conflicts(facts, action, text, self._tools)
 
     def achieved(self, task: Task, facts: Facts) -> bool | None:
         """Return whether the facts satisfy the task sentence; None if it cannot be read."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -50,6 +51,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.state}: {', '.join(items) or NOTHING}"
 
 
+@lru_cache(maxsize=1 << 16)
 def read_place(value: str) -> Place | None:
     """Return what a fact says about a receptacle; None if it is a fact about something else."""
     match = _PLACE.fullmatch(value.strip().lower())
@@ -142,7 +144,7 @@ def updated(facts: Facts, action: str, text: str) -> Facts:
     reading = read_text(text)
     new = dict(facts)
     match reading.kind:
-        case "arrive":
+        case "arrive" if read_action(action).kind != "examine":
             new["at"] = reading.place
         case "view" if read_action(action).kind == "go":
             new["at"] = reading.place

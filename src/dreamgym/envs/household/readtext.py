@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -155,6 +156,7 @@ def squeeze(text: str) -> str:
     return " ".join(_HEADER.sub("", text).lower().split())
 
 
+@lru_cache(maxsize=1 << 16)
 def read_action(action: str) -> Request:
     """Return what an action asks for; `other` where the wording is unknown."""
     line = " ".join(action.lower().split())
@@ -165,6 +167,7 @@ def read_action(action: str) -> Request:
     return Request(kind="other")
 
 
+@lru_cache(maxsize=1 << 16)
 def read_text(text: str) -> Reading:
     """Return what an observation says; `other` where the wording is unknown."""
     line = squeeze(text)
@@ -187,7 +190,7 @@ def canonical_text(text: str) -> str:
     reading = read_text(line)
     if reading.kind == "view" and reading.view is not None:
         return f"You arrive at {reading.view.place}. {line}"
-    if reading.kind == "arrive" and reading.view is not None and kind_of(reading.place) == "loc":
+    if reading.kind == "arrive" and reading.view is not None:
         return f"You arrive at {reading.view.place}. {line.split('. ', 1)[1]}"
     if reading.kind == "move":
         return f"You move the {reading.thing} to the {reading.place}."

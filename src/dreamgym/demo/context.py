@@ -1,0 +1,155 @@
+"""What all stages of the demo share: the suite, the run folder, models on disk, engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamgym.agent.policy import ModelPolicy
+from dreamgym.agent.prompt import AgentPrompt
+from dreamgym.demo.config import DemoConfig, ModelConfig
+from dreamgym.envs.base import StateReader
+from dreamgym.envs.table import make_reader, make_suite
+from dreamgym.rollout.episode import EpisodeLimits
+from dreamgym.runs import RunFolder
+from dreamgym.seeds import derive_random, derive_seed
+from dreamgym.types import Task
+
+if TYPE_CHECKING:
+    from dreamgym.envs.household.suite import HouseholdSuite
+    from dreamgym.llm.engine import KVEngine
+    from dreamgym.rl.learner import Learner
+
+SUITE = "household"
+TRAIN_POOL = 1200
+"""Training games the demo draws its logged, probe and sim-to-real tasks from."""
+
+
+class Agent:
+    """A model, the engine that samples from it and the policy that plays with it."""
+
+    def __init__(self, model: Any, tokenizer: Any, engine: KVEngine, policy: ModelPolicy) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.policy = policy
+
+    def publish(self, version: int) -> None:
+        """Hand the learner's current weights to the engine under a new version."""
+        self.engine.sync(version)
+
+
+class DemoContext:
+    """One demo run: configuration, folder, tasks; models are loaded from the folder by name."""
+
+    def __init__(self, config: DemoConfig, run: RunFolder) -> None:
+        self.config = config
+        self.run = run
+
+    @cached_property
+    def suite(self) -> HouseholdSuite:
+        """The real suite."""
+        size = max(TRAIN_POOL, self.config.evaluation.tasks)
+        suite: Any = make_suite(
+            SUITE, size=self.config.size, num_tasks=size, max_steps=self.config.max_steps
+        )
+        household: HouseholdSuite = suite
+        return household
+
+    @cached_property
+    def reader(self) -> StateReader:
+        """Reads the suite's text; knows nothing of its engine."""
+        return make_reader(SUITE)
+
+    @cached_property
+    def _pool(self) -> list[Task]:
+        pool = list(self.suite.tasks("train"))[:TRAIN_POOL]
+        derive_random(self.config.seed, "pool").shuffle(pool)
+        return pool
+
+    @property
+    def logged_tasks(self) -> Sequence[Task]:
+        """Training games that get logged."""
+        return self._pool[: self.config.logs.tasks]
+
+    @property
+    def other_tasks(self) -> Sequence[Task]:
+        """Training games that are never logged: for the probe and for sim-to-real."""
+        return self._pool[self.config.logs.tasks :]
+
+    @property
+    def evaluation_tasks(self) -> Sequence[Task]:
+        """Games in rooms of no training game; the same for every seed."""
+        config = self.config.evaluation
+        return list(self.suite.tasks(config.split))[: config.tasks]
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        """Episode limits, the same in logs, dream, reality and evaluation."""
+        return EpisodeLimits(max_steps=self.config.max_steps, max_invalid=5)
+
+    def seed(self, *parts: object) -> int:
+        """Return a seed of this run for a named purpose."""
+        return derive_seed(self.config.seed, *parts)
+
+    def model_path(self, name: str) -> Path:
+        """Return the folder of a model of this run."""
+        return self.run.path / "models" / name
+
+    def save_model(self, name: str, model: Any, tokenizer: Any) -> None:
+        """Write a model of this run in Hugging Face layout."""
+        from dreamgym.llm.models import save_model
+
+        self.model_path(name).parent.mkdir(parents=True, exist_ok=True)
+        save_model(model, tokenizer, self.model_path(name))
+
+    def load_agent(self, name: str) -> Agent:
+        """Return a saved agent with its engine and policy."""
+        from dreamgym.llm.models import load_model
+
+        model, tokenizer = load_model(str(self.model_path(name)))
+        return self.make_agent(model, tokenizer, name)
+
+    def make_agent(self, model: Any, tokenizer: Any, name: str) -> Agent:
+        """Return an agent around a model in memory."""
+        from dreamgym.llm.engine import KVEngine
+
+        config = self.config
+        engine = KVEngine(
+            model, max_context=config.agent.max_context, max_batch=128, max_sessions=512
+        )
+        policy = ModelPolicy(
+            engine, tokenizer, self.agent_prompt,
+            temperature=config.rl.temperature,
+            max_new_tokens=config.rl.max_new_tokens,
+            name=name,
+        )
+        return Agent(model, tokenizer, engine, policy)
+
+    @property
+    def agent_prompt(self) -> AgentPrompt:
+        """How the agent is addressed."""
+        return AgentPrompt(style="chat" if self.config.agent.pretrained else "compact")
+
+
+def make_learner(
+    model: Any, tokenizer: Any, config: ModelConfig, *, rate: float, value_head: bool = False
+) -> Learner:
+    """Return a learner for a model of the demo at a constant learning rate."""
+    from dreamgym.rl.learner import Learner, LearnerConfig
+    from dreamgym.rl.optim import OptimConfig
+    from dreamgym.rl.trainable import TrainableConfig
+
+    trainable = TrainableConfig(mode=config.trainable, top_k_layers=config.top_k_layers)
+    return Learner(
+        model,
+        tokenizer,
+        LearnerConfig(
+            trainable=trainable,
+            optim=OptimConfig(learning_rate=rate),
+            batch_tokens=config.batch_tokens,
+            value_head=value_head,
+        ),
+    )

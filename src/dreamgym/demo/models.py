@@ -1,0 +1,79 @@
+"""The models of the demo: from scratch with one shared tokenizer, or pretrained."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from dreamgym.clone import action_text
+from dreamgym.demo.context import DemoContext
+from dreamgym.seeds import derive_seed
+
+MACROS = (
+    "<think>", "</think>", "<action>", "</action>",
+    '{"next_state":"', '","reward":0,"done":false}', '","reward":1,"done":true}',
+    ". ok. ", ". no effect: ", ". holding nothing. ",
+)
+"""Strings that get one token each in the tokenizer of the small models."""
+
+
+def new_models(ctx: DemoContext, role: Literal["agent", "experience"]) -> tuple[Any, Any]:
+    """Return a fresh (model, tokenizer) for a role."""
+    config = ctx.config.agent if role == "agent" else ctx.config.experience
+    if config.pretrained:
+        from dreamgym.llm.models import load_model, smollm2_folder
+
+        name = str(smollm2_folder()) if config.pretrained == "smollm2" else config.pretrained
+        loaded = load_model(name)
+        return loaded[0], loaded[1]
+    from dreamgym.llm.tiny import build_model
+
+    tokenizer = shared_tokenizer(ctx)
+    model = build_model(
+        tokenizer,
+        hidden=config.hidden, layers=config.layers, heads=config.heads, kv_heads=config.kv_heads,
+        intermediate=config.intermediate, max_context=config.max_context,
+        seed=derive_seed(ctx.config.seed, role) % 2**31,
+    )
+    return model, tokenizer
+
+
+def shared_tokenizer(ctx: DemoContext) -> Any:
+    """Return the tokenizer trained on the logged texts; built once per run."""
+    path = ctx.run.path / "tokenizer"
+    if path.exists():
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(path)
+    from dreamgym.llm.tiny import build_tokenizer
+
+    tokenizer = build_tokenizer(
+        _texts(ctx), vocab_size=ctx.config.experience.vocab_size, macros=MACROS
+    )
+    tokenizer.save_pretrained(path)
+    return tokenizer
+
+
+def _texts(ctx: DemoContext) -> list[str]:
+    from dreamgym.demo.stages import load_rollouts
+    from dreamgym.dream.annotate import AnnotateConfig, Annotator, scenario_tasks
+    from dreamgym.dream.prompt import PromptConfig, step_messages, step_target
+
+    rollouts = [*load_rollouts(ctx, "logs"), *load_rollouts(ctx, "demonstrations")]
+    tasks = scenario_tasks(rollouts, ctx.reader)
+    annotator = Annotator(
+        ctx.reader, tasks, buffer=None, config=AnnotateConfig(negatives=1, relabel=0)
+    )
+    prompt = PromptConfig(style="compact", neighbours=0)
+    texts: list[str] = []
+    for rollout in rollouts:
+        texts.append(rollout.transitions[0].observation.text)
+        for example in annotator.annotate(rollout):
+            texts += [m.content for m in step_messages(prompt, example.context)]
+            texts.append(
+                step_target(
+                    prompt, rationale=example.rationale, next_text=example.next_text,
+                    reward=example.reward, done=example.done,
+                )
+            )
+            texts.append(action_text(example.context.action))
+    return texts
