@@ -178,7 +178,7 @@ def main() -> None:
     is_tiny = arguments.model == "tiny"
     model = tiny_model() if is_tiny else smollm2_model()
     # SmolLM2 is two orders of magnitude slower: fewer episodes and turns, same shape.
-    sizes = ((1, 6), (8, 6), (32, 6)) if is_tiny else ((1, 3), (8, 3))
+    sizes = ((1, 6), (8, 6), (32, 6)) if is_tiny else ((1, 3), (4, 3))
     result: dict[str, object] = {
         "model": arguments.model,
         "threads": arguments.threads,

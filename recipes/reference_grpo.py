@@ -194,17 +194,34 @@ async def episode(suite: Suite, task: Task, agent: Agent, *, seed: int) -> float
         await env.close()
 
 
-async def demonstration(suite: Any, task: Task, tokenizer: Any) -> Tokens:
-    """One episode of the built-in searcher in the agent's own token format."""
+@dataclass(frozen=True)
+class Shown:
+    """One turn of a demonstration, as text."""
+
+    observation: str
+    answer: str
+
+
+async def demonstrate(suite: Any, task: Task) -> list[Shown]:
+    """One episode of the built-in searcher, who knows nothing hidden; empty if it failed."""
     env, actor = suite.open(task, seed=0), suite.policy("searcher").start(task, seed=0)
-    agent, turns = Agent(None, tokenizer, seed=0), []
-    observation, is_over = await env.start(), False
-    while not is_over:
-        text = (await actor.act(observation)).text
-        answer = encode(tokenizer, f"<action>{parse(text) or text}</action><|end|>")
-        turns.append(Turn(agent.read(observation.text), answer, [0.0] * len(answer)))
-        step = await env.step(parse(text) or text)
-        observation, is_over = step.observation, step.terminated or step.truncated
+    observation, shown = await env.start(), []
+    while True:
+        action = parse((await actor.act(observation)).text)
+        shown.append(Shown(observation.text, f"<action>{action}</action>"))
+        step = await env.step(action)
+        observation = step.observation
+        if step.terminated or step.truncated:
+            return shown if step.success else []
+
+
+def tokens_of(shown: Sequence[Shown], tokenizer: Any) -> Tokens:
+    """A demonstration in exactly the format the agent samples in."""
+    agent = Agent(None, tokenizer, seed=0)
+    turns = []
+    for turn in shown:
+        answer = encode(tokenizer, f"{turn.answer}<|end|>")
+        turns.append(Turn(agent.read(turn.observation), answer, [0.0] * len(answer)))
     return sequence(turns)
 
 
@@ -272,13 +289,12 @@ async def grpo(
 
 async def main(options: argparse.Namespace) -> None:
     """Clone, reinforce, evaluate in rooms never seen."""
-    real: Any = make_suite("household", num_tasks=200, max_steps=20)
-    probe = build_tokenizer(["x"])  # splits texts before the real vocabulary is known
-    shown = [await demonstration(real, t, probe) for t in real.tasks("train")[: options.shown]]
-    tokenizer = build_tokenizer([probe.decode(s.ids) for s in shown])
+    real: Any = make_suite("household", num_tasks=1000, max_steps=20)
+    tasks = real.tasks("train")[: options.shown]
+    shown = [won for won in [await demonstrate(real, task) for task in tasks] if won]
+    tokenizer = build_tokenizer([t.observation + t.answer for turns in shown for t in turns])
     model = build_model(tokenizer, hidden=128, layers=3, kv_heads=2, seed=options.seed)
-    shown = [await demonstration(real, t, tokenizer) for t in real.tasks("train")[: options.shown]]
-    clone(model, shown, steps=options.clone_steps)
+    clone(model, [tokens_of(turns, tokenizer) for turns in shown], steps=options.clone_steps)
     before = await success_rate(real, "valid_unseen", model, tokenizer, options.evaluate)
     suite: Suite = real  # <-- in a dream: DreamSuite(tasks, model=experience_model, reader=reader)
     await grpo(
@@ -300,8 +316,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--iterations", type=int, default=20)
     arguments.add_argument("--tasks", type=int, default=4, help="tasks per iteration")
     arguments.add_argument("--group", type=int, default=8, help="attempts per task")
-    arguments.add_argument("--shown", type=int, default=100, help="demonstrations to clone")
-    arguments.add_argument("--clone-steps", type=int, default=150)
+    arguments.add_argument("--shown", type=int, default=1000, help="demonstrations to clone")
+    arguments.add_argument("--clone-steps", type=int, default=400)
     arguments.add_argument("--evaluate", type=int, default=50, help="evaluation tasks")
     arguments.add_argument("--seed", type=int, default=0)
     return arguments

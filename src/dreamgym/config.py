@@ -56,10 +56,21 @@ def load_config(
     data = _read_toml(Path(toml_path)) if toml_path is not None else {}
     root = shape.type_info(struct_type)
     _check_keys(data, root, "")
-    for override in overrides:
-        _apply_override(data, root, override)
+    for text in overrides:
+        _apply_override(data, root, text)
     _check_keys(data, root, "")
     return build_config(struct_type, data)
+
+
+def override(config: S, overrides: Sequence[str]) -> S:
+    """Return a config with `dotted.path=value` overrides applied; see `load_config`."""
+    if not overrides:
+        return config
+    data: dict[str, Any] = msgspec.to_builtins(config)
+    root = shape.type_info(type(config))
+    for text in overrides:
+        _apply_override(data, root, text)
+    return build_config(type(config), data)
 
 
 def build_config(struct_type: type[S], data: Mapping[str, object]) -> S:

@@ -72,13 +72,26 @@ def train_on_stream(
     learner: Learner,
     stream: Callable[[int], list[SftExample]],
     *,
-    start: int,
-    steps: int,
+    config: FitConfig,
+    start: int = 0,
+    steps: int | None = None,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> float:
-    """Take SFT steps on batches `start .. start+steps`; returns the last loss (nats/token)."""
-    loss = float("nan")
-    for index in range(start, start + steps):
-        loss = learner.sft_step(stream(index))
+    """Take SFT steps from batch `start` on; returns the mean loss of the last steps (nats/token).
+
+    The learning rate warms up, stays, and falls linearly to zero over the last part of the run.
+    """
+    total = config.steps if steps is None else steps
+    peak = learner.config.optim.learning_rate
+    recent: list[float] = []
+    for index in range(start, total):
+        loss = learner.sft_step(stream(index), learning_rate=peak * _shape(index, total))
+        recent = [*recent[-19:], loss]
         on_step(index, loss)
-    return loss
+    return sum(recent) / max(len(recent), 1)
+
+
+def _shape(index: int, total: int) -> float:
+    """Return the share of the peak rate: 20 steps of warm-up, then linear to 2 %."""
+    warm = min(1.0, (index + 1) / 20)
+    return warm * (1.0 - 0.98 * index / max(total, 1))

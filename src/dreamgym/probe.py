@@ -34,6 +34,10 @@ class ProbeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A probe this far below the best one, while the dream did not fall, is a collapse."""
     refresh: bool = True
     """Continue training the experience model on what the probe found."""
+    refresh_steps: int = 20
+    """SFT steps per refresh, half of the examples new."""
+    refresh_rate: float = 0.2
+    """Learning rate of a refresh as a share of the peak rate of the fit."""
     max_rollbacks: int = 2
     """After this many rollbacks training stops at the best policy."""
 

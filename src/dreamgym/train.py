@@ -9,9 +9,8 @@ sim-to-real run adds a budget.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +22,8 @@ from dreamgym.envs.base import Suite
 from dreamgym.errors import ConfigError, TrainingError
 from dreamgym.rl.algorithm import Algorithm
 from dreamgym.rl.learner import Learner
-from dreamgym.rollout.episode import EpisodeLimits, TransitionBudget
+from dreamgym.rollout.budget import TransitionBudget
+from dreamgym.rollout.episode import EpisodeLimits
 from dreamgym.rollout.group import run_groups
 from dreamgym.runs import RunFolder
 from dreamgym.seeds import derive_seed
@@ -186,6 +186,10 @@ class Loop:
         self._publish(self.step)
         return True
 
+    def republish(self) -> None:
+        """Hand the learner's weights to the engine again, after they were set from outside."""
+        self._publish(self.step + 1)
+
     def _exhausted(self) -> bool:
         return self.budget is not None and self.budget.remaining <= 0
 
@@ -204,6 +208,7 @@ def group_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     """Return success, faults, dead share and lengths of a batch of groups."""
     rollouts = [r for g in groups for r in g.rollouts]
     scored = [r for r in rollouts if not r.is_fault and r.reward is not None]
+    faults = sum(r.is_fault for r in rollouts)
     steps = [len(r.transitions) for r in scored] or [0]
     dead = sum(_is_dead(g) for g in groups)
     invalid = sum(r.counters.get("invalid_format", 0) for r in rollouts)
@@ -212,7 +217,7 @@ def group_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
         "reward/mean": sum(r.reward or 0.0 for r in scored) / max(len(scored), 1),
         "rollout/steps": sum(steps) / len(steps),
         "rollout/transitions": float(sum(steps)),
-        "rollout/fault_share": (len(rollouts) - len(scored)) / max(len(rollouts), 1),
+        "rollout/fault_share": faults / max(len(rollouts), 1),
         "rollout/truncated": sum(r.stop is StopReason.TURN_LIMIT for r in scored)
         / max(len(scored), 1),
         "rollout/invalid_format": float(invalid),
@@ -224,10 +229,3 @@ def _is_dead(group: RolloutGroup) -> bool:
     rewards = [r for r in group.rewards if r is not None]
     return len(rewards) < 2 or max(rewards) - min(rewards) <= 1e-6
 
-
-def run_loop(loop: Loop) -> None:
-    """Run a loop from synchronous code."""
-    asyncio.run(loop.train())
-
-
-AsyncHook = Callable[[], Awaitable[None]]

@@ -63,8 +63,13 @@ class ModelConfig(_Config, frozen=True, kw_only=True):
     trainable: Literal["full", "lora", "top_k_layers"] = "full"
     top_k_layers: int = 8
     max_context: int = 1024
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Peak learning rate of supervised training."""
+    optimizer: Literal["adamw", "muon"] = "muon"
+    """Of supervised training; RL always uses AdamW."""
+    from_experience: bool = False
+    """For the agent: start from the fitted experience model's weights, which can already look
+    things up and copy them, instead of from scratch."""
     batch_tokens: int = 4096
     """Tokens per micro-batch."""
 
@@ -92,7 +97,8 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
     episodes: int = 80
     """Expert demonstrations."""
     steps: int = 120
-    episodes_per_step: int = 16
+    batch_tokens: int = 4096
+    """Tokens per optimiser step."""
 
 
 class RLConfig(_Config, frozen=True, kw_only=True):
@@ -138,14 +144,23 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     max_steps: int = 25
     levers: Levers = Levers()
     logs: LogConfig = LogConfig()
-    agent: ModelConfig = ModelConfig()
-    experience: ModelConfig = ModelConfig(hidden=192, intermediate=512)
+    agent: ModelConfig = ModelConfig(from_experience=True)
+    experience: ModelConfig = ModelConfig()
     clone: CloneConfig = CloneConfig()
     annotate: AnnotateConfig = AnnotateConfig(neighbours=1, history=1)
     ask: ExperienceConfig = ExperienceConfig(
-        prompt=PromptConfig(style="compact", neighbours=1, history=1), max_tokens=96
+        prompt=PromptConfig(style="compact", scenario="relevant", neighbours=1, history=1),
+        max_tokens=96,
     )
-    fit: FitConfig = FitConfig()
+    fit: FitConfig = FitConfig(steps=1800)
+    refit_steps: int = 300
+    """Further steps after the agent's own logs came in."""
+    accuracy_examples: int = 1500
+    """Held-out examples the experience model is measured on."""
+    buffer_capacity: int = 20000
+    """Transitions the replay buffer holds."""
+    grpo: dict[str, float | int | str] = {}
+    """Options of GRPO beyond the group size."""
     rl: RLConfig = RLConfig()
     dream: DreamConfig = DreamConfig(max_steps=25)
     dream_loop: LoopConfig = LoopConfig()
@@ -156,6 +171,8 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     evaluation: EvaluationConfig = EvaluationConfig()
     naive: NaiveConfig | None = NaiveConfig()
     """None leaves the naive run out."""
+    is_naive: bool = False
+    """Run only the naive part (`dreamgym demo --naive`)."""
 
 
 PRESETS: dict[str, DemoConfig] = {"tiny": DemoConfig()}

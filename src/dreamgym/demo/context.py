@@ -7,9 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from dreamgym.agent.policy import ModelPolicy
 from dreamgym.agent.prompt import AgentPrompt
 from dreamgym.demo.config import DemoConfig, ModelConfig
+from dreamgym.dream.env import DreamConfig
+from dreamgym.dream.experience import ExperienceConfig, ExperienceModel
+from dreamgym.dream.prompt import PromptConfig
 from dreamgym.envs.base import StateReader
 from dreamgym.envs.table import make_reader, make_suite
 from dreamgym.rollout.episode import EpisodeLimits
@@ -39,6 +44,22 @@ class Agent:
     def publish(self, version: int) -> None:
         """Hand the learner's current weights to the engine under a new version."""
         self.engine.sync(version)
+
+
+class Dreamer:
+    """The experience model of a run: weights, engine, and what asks it."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, engine: KVEngine, experience: ExperienceModel
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.experience = experience
+
+    def publish(self) -> None:
+        """Hand changed weights to the engine."""
+        self.engine.sync()
 
 
 class DemoContext:
@@ -78,6 +99,20 @@ class DemoContext:
     def other_tasks(self) -> Sequence[Task]:
         """Training games that are never logged: for the probe and for sim-to-real."""
         return self._pool[self.config.logs.tasks :]
+
+    @property
+    def probe_tasks(self) -> Sequence[Task]:
+        """Training games the probe plays."""
+        return self.other_tasks[:200]
+
+    @property
+    def dream_config(self) -> DreamConfig:
+        """How dreamt episodes run, after the levers."""
+        return replace(
+            self.config.dream,
+            verify=self.config.levers.verifier,
+            max_steps=self.config.max_steps,
+        )
 
     @property
     def evaluation_tasks(self) -> Sequence[Task]:
@@ -128,6 +163,40 @@ class DemoContext:
         )
         return Agent(model, tokenizer, engine, policy)
 
+    def load_dreamer(self, name: str = "experience") -> Dreamer:
+        """Return the saved experience model, ready to answer."""
+        from dreamgym.llm.engine import KVEngine
+        from dreamgym.llm.local import LocalChat
+        from dreamgym.llm.models import load_model
+
+        model, tokenizer = load_model(str(self.model_path(name)))
+        engine = KVEngine(
+            model, max_context=self.config.experience.max_context, max_batch=128, max_sessions=512
+        )
+        chat = LocalChat(engine, tokenizer, name)
+        return Dreamer(model, tokenizer, engine, ExperienceModel(chat, self.ask_config))
+
+    @property
+    def prompt_config(self) -> PromptConfig:
+        """What the experience model sees, after the levers."""
+        prompt, levers = self.config.ask.prompt, self.config.levers
+        return replace(
+            prompt,
+            reasoning=levers.reasoning,
+            history=prompt.history if levers.history else 0,
+            neighbours=prompt.neighbours if levers.replay else 0,
+            ledger=levers.ledger,
+        )
+
+    @property
+    def ask_config(self) -> ExperienceConfig:
+        """How the experience model is asked, after the levers."""
+        return replace(
+            self.config.ask,
+            prompt=self.prompt_config,
+            check_ledger=self.config.levers.ledger,
+        )
+
     @property
     def agent_prompt(self) -> AgentPrompt:
         """How the agent is addressed."""
@@ -135,7 +204,13 @@ class DemoContext:
 
 
 def make_learner(
-    model: Any, tokenizer: Any, config: ModelConfig, *, rate: float, value_head: bool = False
+    model: Any,
+    tokenizer: Any,
+    config: ModelConfig,
+    *,
+    rate: float,
+    value_head: bool = False,
+    supervised: bool = False,
 ) -> Learner:
     """Return a learner for a model of the demo at a constant learning rate."""
     from dreamgym.rl.learner import Learner, LearnerConfig
@@ -148,7 +223,9 @@ def make_learner(
         tokenizer,
         LearnerConfig(
             trainable=trainable,
-            optim=OptimConfig(learning_rate=rate),
+            optim=OptimConfig(
+                learning_rate=rate, optimizer=config.optimizer if supervised else "adamw"
+            ),
             batch_tokens=config.batch_tokens,
             value_head=value_head,
         ),

@@ -12,8 +12,7 @@ from dreamgym.demo.context import Agent, DemoContext, make_learner
 from dreamgym.demo.models import new_models
 from dreamgym.dream.accuracy import measure_accuracy
 from dreamgym.dream.annotate import AnnotatedTransition, Annotator, scenario_tasks
-from dreamgym.dream.experience import ExperienceConfig, ExperienceModel
-from dreamgym.dream.prompt import PromptConfig
+from dreamgym.dream.experience import ExperienceModel
 from dreamgym.envs.base import Policy
 from dreamgym.evaluate import Evaluation, evaluate
 from dreamgym.fit import TokenStream, train_on_stream
@@ -81,7 +80,7 @@ def warm_start(ctx: DemoContext) -> dict[str, float]:
     model, tokenizer = new_models(ctx, "agent")
     config = ctx.config.clone
     rate = ctx.config.agent.learning_rate
-    learner = make_learner(model, tokenizer, ctx.config.agent, rate=rate)
+    learner = make_learner(model, tokenizer, ctx.config.agent, rate=rate, supervised=True)
     examples = demonstrations(
         load_rollouts(ctx, "demonstrations"), ctx.agent_prompt, Renderer(tokenizer)
     )
@@ -105,7 +104,8 @@ class Logged:
             for rollout in load_rollouts(ctx, name)
             if not rollout.is_fault
         ]
-        self.tasks = scenario_tasks(self.rollouts, ctx.reader)
+        self.reader = ctx.reader.learned([t for r in self.rollouts for t in r.transitions])
+        self.tasks = scenario_tasks(self.rollouts, self.reader)
         ids = [task.id for task in ctx.logged_tasks if task.id in self.tasks]
         count = int(len(ids) * ctx.config.logs.heldout_share)
         self.heldout_ids = frozenset(ids[len(ids) - count :])
@@ -126,10 +126,10 @@ class Logged:
         return [task for key, task in self.tasks.items() if key not in self.heldout_ids]
 
 
-def make_buffer(ctx: DemoContext, logged: Logged) -> ReplayBuffer:
+def make_buffer(ctx: DemoContext, logged: Logged, *, durable: bool = True) -> ReplayBuffer:
     """Return the replay buffer seeded with the logged transitions of fitted games."""
     buffer = ReplayBuffer(
-        ctx.run.path / "buffer",
+        ctx.run.path / "buffer" if durable else None,
         HashedNgramEncoder(),
         capacity=ctx.config.buffer_capacity,
         forbidden_splits=("valid_seen", "valid_unseen"),
@@ -149,53 +149,37 @@ def annotate(
     if not ctx.config.levers.free_negatives:
         config = replace(config, negatives=0)
     annotator = Annotator(
-        ctx.reader, logged.tasks,
+        logged.reader, logged.tasks,
         buffer=buffer if ctx.config.levers.replay else None,
         config=replace(config, seed=ctx.seed("annotate")),
     )
     return [example for rollout in rollouts for example in annotator.annotate(rollout)]
 
 
-def prompt_config(ctx: DemoContext) -> PromptConfig:
-    """Return what the experience model sees, after the levers."""
-    from msgspec.structs import replace
-
-    prompt, levers = ctx.config.ask.prompt, ctx.config.levers
-    return replace(
-        prompt,
-        reasoning=levers.reasoning,
-        history=prompt.history if levers.history else 0,
-        neighbours=prompt.neighbours if levers.replay else 0,
-        ledger=levers.ledger,
-    )
-
-
-def ask_config(ctx: DemoContext) -> ExperienceConfig:
-    """Return how the experience model is asked, after the levers."""
-    from msgspec.structs import replace
-
-    return replace(
-        ctx.config.ask, prompt=prompt_config(ctx), check_ledger=ctx.config.levers.ledger
-    )
-
-
 def fit_model(ctx: DemoContext) -> dict[str, Any]:
     """Fit the experience model and measure it on held-out games before any RL."""
     logged = Logged(ctx)
     buffer = make_buffer(ctx, logged)
+    result = fit_on(ctx, logged, buffer, name="experience")
+    accuracy = measure(ctx, logged, buffer, ctx.load_dreamer().experience)
+    return {**result, "accuracy": accuracy}
+
+
+def fit_on(ctx: DemoContext, logged: Logged, buffer: ReplayBuffer, *, name: str) -> dict[str, Any]:
+    """Fit a fresh experience model on logged episodes and save it under a name."""
     annotated = annotate(ctx, logged, buffer, logged.fitting)
     model, tokenizer = new_models(ctx, "experience")
     config, fit = ctx.config.experience, ctx.config.fit
-    learner = make_learner(model, tokenizer, config, rate=config.learning_rate)
-    stream = TokenStream(annotated, [], Renderer(tokenizer), prompt_config(ctx), fit)
+    learner = make_learner(
+        model, tokenizer, config, rate=config.learning_rate, supervised=True
+    )
+    stream = TokenStream(annotated, [], Renderer(tokenizer), ctx.prompt_config, fit)
     with progress("fitting the experience model", fit.steps) as bar:
         loss = train_on_stream(
-            learner, stream.batch, config=fit, start=0,
-            on_step=lambda step, value: bar.advance(),
+            learner, stream.batch, config=fit, on_step=lambda step, value: bar.advance()
         )
-    ctx.save_model("experience", learner.model, tokenizer)
-    accuracy = measure(ctx, logged, buffer, load_experience(ctx))
-    return {"loss": loss, "examples": len(annotated), "accuracy": accuracy}
+    ctx.save_model(name, learner.model, tokenizer)
+    return {"loss": loss, "examples": len(annotated)}
 
 
 def measure(
@@ -203,21 +187,8 @@ def measure(
 ) -> dict[str, object]:
     """Return whole-step accuracy on held-out games, free negatives included."""
     heldout = annotate(ctx, logged, buffer, logged.heldout)[: ctx.config.accuracy_examples]
-    result = asyncio.run(measure_accuracy(experience, heldout, ctx.reader))
+    result = asyncio.run(measure_accuracy(experience, heldout, logged.reader))
     return {**result.as_dict(), "misses": [m.answered for m in result.misses[:20]]}
-
-
-def load_experience(ctx: DemoContext) -> ExperienceModel:
-    """Return the saved experience model, ready to answer."""
-    from dreamgym.llm.engine import KVEngine
-    from dreamgym.llm.local import LocalChat
-    from dreamgym.llm.models import load_model
-
-    model, tokenizer = load_model(str(ctx.model_path("experience")))
-    engine = KVEngine(
-        model, max_context=ctx.config.experience.max_context, max_batch=128, max_sessions=512
-    )
-    return ExperienceModel(LocalChat(engine, tokenizer, "experience"), ask_config(ctx))
 
 
 def evaluate_agent(ctx: DemoContext, agent: Agent, name: str) -> dict[str, Any]:

@@ -13,15 +13,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dreamgym.dream.prompt import StepContext, Turn
 from dreamgym.dream.scenario import make_scenario, scenario_text
 from dreamgym.envs.base import Facts, StateReader
-from dreamgym.replay.buffer import ReplayBuffer
 from dreamgym.seeds import derive_random
-from dreamgym.types import Observation, Rollout, Task, Transition
+from dreamgym.types import Rollout, Task, Transition
+
+if TYPE_CHECKING:
+    from dreamgym.replay.buffer import ReplayBuffer
 
 
 class AnnotatedTransition(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,16 +121,13 @@ class Annotator:
 
     def _relabelled(
         self, task: Task, before: Facts, after: Facts, turns: Sequence[Turn],
-        transition: Transition, rng: object,
+        transition: Transition, rng: Random,
     ) -> list[AnnotatedTransition]:
         """Ask what the same logged transition means under another task of the logs.
 
         The text is the logged text; only reward and done are the other task's, and only where
         the reader can tell from the facts.  A task already achieved before is left out.
         """
-        import random
-
-        assert isinstance(rng, random.Random)
         if not self._config.relabel or self._reader.is_no_effect(transition.next_observation.text):
             return []
         wins, others = [], []
@@ -165,7 +166,7 @@ class Annotator:
         action: str, text: str, success: bool, negative: bool,
     ) -> AnnotatedTransition:
         reader, config = self._reader, self._config
-        text = reader.canonical(text)
+        text = reader.natural(text)
         context = StepContext(
             task=task,
             scenario=scenario_text(task.scenario) if task.scenario else "",
@@ -194,8 +195,3 @@ class Annotator:
             k=self._config.neighbours, suite=transition.suite, exclude_task=transition.task_id,
         )
         return [neighbour.transition for neighbour in found]
-
-
-def initial_observation(rollout: Rollout) -> Observation:
-    """Return the first observation of a logged episode."""
-    return rollout.transitions[0].observation

@@ -7,6 +7,7 @@ transitions found by retrieval, and what was dreamt so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,9 +18,11 @@ from dreamgym.dream.scenario import scenario_text
 from dreamgym.dream.verify import Verifier
 from dreamgym.envs.base import Env, StateReader
 from dreamgym.errors import ConfigError, EnvError
-from dreamgym.replay.buffer import ReplayBuffer
 from dreamgym.seeds import derive_seed
 from dreamgym.types import Observation, Step, Task, Transition
+
+if TYPE_CHECKING:
+    from dreamgym.replay.buffer import ReplayBuffer
 
 
 class DreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

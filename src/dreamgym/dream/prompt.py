@@ -36,8 +36,9 @@ class PromptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Number of past (action, observation) pairs shown; 0 turns history off."""
     neighbours: int = 2
     """Retrieved transitions shown (top-k); 0 turns replay off."""
-    scenario: bool = True
-    """Show the pinned scenario."""
+    scenario: Literal["whole", "relevant", "off"] = "whole"
+    """Show the pinned scenario: all of it; only through the ledger, which starts from it and
+    shows the lines the action needs (short prompts for small models); or not at all."""
     ledger: bool = True
     """Show the ledger's known facts about what the action mentions."""
     max_demo_chars: int = 240
@@ -65,7 +66,8 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True):
 def step_messages(config: PromptConfig, context: StepContext) -> list[Message]:
     """Return the chat that asks for the consequence of `context.action`."""
     parts = [f"task: {context.task.instruction}"]
-    if config.scenario and context.scenario:
+    whole = config.scenario == "whole" or (config.scenario == "relevant" and not config.ledger)
+    if whole and context.scenario:
         parts.append(f"scenario:\n{context.scenario}")
     if config.neighbours and context.neighbours:
         demos = context.neighbours[: config.neighbours]

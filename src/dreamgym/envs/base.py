@@ -6,7 +6,7 @@ evaluation and sim-to-real do not know which of the two they are in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from dreamgym.types import Completion, Observation, Step, Task, Transition
@@ -110,6 +110,15 @@ class StateReader(Protocol):
         """Return the observation in a form equal for equal states (listing order, header)."""
         ...
 
+    def natural(self, text: str) -> str:
+        """Return the observation in its own wording with listings in one order."""
+        ...
+
+    def learned(self, transitions: Sequence[Transition]) -> StateReader:
+        """Return a reader that also knows what logged *real* transitions show (which places
+        heat, cool or clean, for example); dreamt transitions are ignored."""
+        ...
+
     def action_kind(self, action: str) -> str:
         """Return the verb class of an action, or `other`."""
         ...
@@ -121,7 +130,3 @@ class StateReader(Protocol):
     def negatives(self, transition: Transition) -> list[str]:
         """Return well-formed actions outside the logged admissible list: known to do nothing."""
         ...
-
-
-PolicyFactory = Mapping[str, str]
-"""Name of a built-in policy -> one line of description."""

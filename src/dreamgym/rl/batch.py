@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -30,7 +30,8 @@ class MaskedTokens(Protocol):
         ...
 
 
-Row = TypeVar("Row", bound=MaskedTokens)
+GROUP_COST = 256
+"""What another pass over the model costs besides its tokens, in tokens (small models, CPU)."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +66,31 @@ def trim(row: MaskedTokens) -> int:
 def micro_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
     """Return indices grouped by similar length, each group of at most `batch_tokens` padded tokens.
 
-    Longest first; a sequence longer than the budget gets a group of its own.
+    Longest first; the cuts are those with the least padding, a further group counting as
+    `GROUP_COST` tokens.  A sequence longer than the budget gets a group of its own.
 
     >>> micro_batches([3, 9, 4, 8], 18)
     [[1, 3], [2, 0]]
     """
     if batch_tokens < 1:
         raise ConfigError(f"batch_tokens must be at least 1; got {batch_tokens}")
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    cost = [0.0] + [float("inf")] * len(order)
+    start_of = [0] * (len(order) + 1)
+    for start in range(len(order)):
+        width = lengths[order[start]]
+        for end in range(start + 1, len(order) + 1):
+            padded = width * (end - start)
+            if padded > batch_tokens and end > start + 1:
+                break
+            if cost[start] + padded + GROUP_COST < cost[end]:
+                cost[end] = cost[start] + padded + GROUP_COST
+                start_of[end] = start
     groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= batch_tokens:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
+    end = len(order)
+    while end:
+        groups.insert(0, order[start_of[end] : end])
+        end = start_of[end]
     return groups
 
 

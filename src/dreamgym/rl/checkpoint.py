@@ -6,9 +6,11 @@ leaves the previous state readable.  No pickle.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from torch import Tensor
@@ -67,6 +69,21 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], LearnerState]:
     except Exception as error:  # safetensors raises its own untyped error for damaged files
         raise DataError(f"{path} is damaged: {error}") from error
     return tensors, state
+
+
+def export_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write model and tokenizer in the Hugging Face layout, LoRA adapters merged into the weights.
+
+    The model in memory keeps its adapters.
+    """
+    if hasattr(model, "merge_adapter"):
+        model = copy.deepcopy(model).merge_and_unload()
+    try:
+        model.save_pretrained(folder, safe_serialization=True)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+    except OSError as error:
+        raise StoreError(f"could not write the model to {folder}: {error}") from error
 
 
 def _sync(path: Path) -> None:

@@ -26,7 +26,7 @@ from dreamgym.rl.batch import (
     padding_share,
     trim,
 )
-from dreamgym.rl.checkpoint import LearnerState, read_state, write_state
+from dreamgym.rl.checkpoint import LearnerState, export_model, read_state, write_state
 from dreamgym.rl.forward import Scorer
 from dreamgym.rl.inputs import UpdateData, check_samples
 from dreamgym.rl.loss import BatchTotals
@@ -269,6 +269,10 @@ class Learner:
         self.load_state_dict(tensors)
         self._stepper.load_counters(state.counters)
         self.update_count = state.update_count
+
+    def export(self, folder: Path) -> None:
+        """Write model and tokenizer for use elsewhere (Hugging Face layout, adapters merged)."""
+        export_model(self.model, self.tokenizer, Path(folder))
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from dreamgym.errors import ConfigError, TrainingError
-
-Schedule = Literal["constant", "linear", "cosine"]
+from dreamgym.rl.muon import Muon
+from dreamgym.rl.schedule import Schedule, decay
 
 
 class OptimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """AdamW and its schedule."""
+    """The optimiser and its schedule."""
 
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`muon`: Muon for the hidden matrices, AdamW for everything else; for models trained from
+    scratch."""
     learning_rate: float = 3e-4
-    """Peak."""
+    """Peak, of AdamW."""
+    muon_factor: float = 10.0
+    """Muon's learning rate as a multiple of `learning_rate`."""
     schedule: Schedule = "constant"
     """After the warm-up: stay, or fall to `final_fraction` of the peak at `total_steps`."""
     warmup_steps: int = 0
@@ -66,14 +70,12 @@ def rate_at(config: OptimConfig, step: int) -> float:
     return peak * decay(config.schedule, progress, config.final_fraction)
 
 
-def decay(schedule: Schedule, progress: float, final_fraction: float) -> float:
-    """Return the share of the peak rate after `progress` in [0, 1] of the falling part."""
-    progress = min(max(progress, 0.0), 1.0)
-    if schedule == "constant":
-        return 1.0
-    if schedule == "cosine":
-        progress = 0.5 - 0.5 * math.cos(math.pi * progress)
-    return 1.0 - (1.0 - final_fraction) * progress
+_STATE_KEYS = (("step", "exp_avg", "exp_avg_sq"), ("momentum",))
+
+
+def _is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
+    outside = ("embed", "lm_head", "value_head", "wte", "wpe")
+    return parameter.ndim == 2 and not any(part in name for part in outside)
 
 
 class Stepper:
@@ -94,7 +96,11 @@ class Stepper:
         self._parameters = dict(parameters)
         factors = rate_factors or {}
         groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+        hidden: list[nn.Parameter] = []
         for name, parameter in self._parameters.items():
+            if config.optimizer == "muon" and _is_hidden_matrix(name, parameter):
+                hidden.append(parameter)
+                continue
             key = (factors.get(name, 1.0), parameter.ndim >= 2)
             groups.setdefault(key, []).append(parameter)
         self._adam = torch.optim.AdamW(
@@ -106,10 +112,14 @@ class Stepper:
             betas=(config.beta1, config.beta2),
             fused=True,
         )
+        self._muon = Muon([{"params": hidden}], weight_decay=config.weight_decay)
+        self._optimizers: tuple[torch.optim.Optimizer, ...] = (self._adam, self._muon)
+        self._muon.param_groups[0]["factor"] = config.muon_factor
 
     def zero(self) -> None:
         """Forget accumulated gradients."""
-        self._adam.zero_grad(set_to_none=True)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def step(self, *, learning_rate: float | None = None) -> float:
         """Clip, step and forget the gradients; returns their norm before clipping.
@@ -122,9 +132,10 @@ class Stepper:
         self.step_count += 1
         if math.isfinite(norm):
             self.bad_in_a_row = 0
-            for group in self._adam.param_groups:
-                group["lr"] = rate * group["factor"]
-            self._adam.step()
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * group["factor"]
+                optimizer.step()
         else:
             self.skipped += 1
             self.bad_in_a_row += 1
@@ -140,18 +151,21 @@ class Stepper:
         """Return the moments by parameter name and the counters of AdamW."""
         out: dict[str, Tensor] = {}
         for name, parameter in self._parameters.items():
-            for key, value in self._adam.state.get(parameter, {}).items():
-                out[f"{name}/{key}"] = value
+            for optimizer in self._optimizers:
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    out[f"{name}/{key}"] = value
         return out
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned; parameters without an entry start afresh."""
-        self._adam.state.clear()
-        for name, parameter in self._parameters.items():
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            found = {k: tensors[f"{name}/{k}"].clone() for k in keys if f"{name}/{k}" in tensors}
-            if found:
-                self._adam.state[parameter] = found
+        for optimizer, keys in zip(self._optimizers, _STATE_KEYS, strict=True):
+            optimizer.state.clear()
+            for name, parameter in self._parameters.items():
+                found = {
+                    k: tensors[f"{name}/{k}"].clone() for k in keys if f"{name}/{k}" in tensors
+                }
+                if found:
+                    optimizer.state[parameter] = found
 
     def counters(self) -> dict[str, int]:
         """Return step counters for a checkpoint."""

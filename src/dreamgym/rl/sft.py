@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dreamgym.errors import ConfigError, DataError
-from dreamgym.rl.optim import Schedule, decay
+from dreamgym.rl.schedule import Schedule, decay
 from dreamgym.seeds import derive_random
 
 if TYPE_CHECKING:

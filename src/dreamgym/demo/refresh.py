@@ -1,0 +1,58 @@
+"""Continue fitting the experience model on what the probe found in reality."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from dreamgym.demo.context import DemoContext, Dreamer, make_learner
+from dreamgym.demo.stages import Logged, annotate
+from dreamgym.dream.annotate import scenario_tasks
+from dreamgym.fit import TokenStream, train_on_stream
+from dreamgym.llm.render import Renderer
+from dreamgym.replay.buffer import ReplayBuffer
+from dreamgym.types import Rollout
+
+
+class Refresher:
+    """Mixes new real episodes half and half with the logs the model was fitted on."""
+
+    def __init__(
+        self, ctx: DemoContext, logged: Logged, buffer: ReplayBuffer, dreamer: Dreamer
+    ) -> None:
+        self._ctx = ctx
+        self._logged = logged
+        self._buffer = buffer
+        self._dreamer = dreamer
+        self._old = annotate(ctx, logged, buffer, logged.fitting)
+        config = ctx.config.experience
+        self._learner = make_learner(
+            dreamer.model, dreamer.tokenizer, config,
+            rate=config.learning_rate * ctx.config.probe.refresh_rate,
+            supervised=True,
+        )
+        self._rollouts: list[Rollout] = []
+        self._round = 0
+
+    def refresh(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Train on the new episodes and hand the weights to the engine."""
+        ctx, logged = self._ctx, self._logged
+        fresh = [r for r in rollouts if r.transitions and r.task.id not in logged.heldout_ids]
+        self._rollouts += fresh
+        if not self._rollouts:
+            return {}
+        logged.rollouts += fresh
+        logged.tasks.update(scenario_tasks(self._rollouts, logged.reader))
+        self._buffer.add([t for r in fresh for t in r.transitions])
+        new = annotate(ctx, logged, self._buffer, self._rollouts)
+        half = self._old[self._round :: max(len(self._old) // max(len(new), 1), 1)]
+        fit = replace(ctx.config.fit, seed=ctx.seed("refresh", self._round))
+        stream = TokenStream(
+            [*new, *half], [], Renderer(self._dreamer.tokenizer), ctx.prompt_config, fit
+        )
+        steps = ctx.config.probe.refresh_steps
+        loss = train_on_stream(self._learner, stream.batch, config=fit, start=0, steps=steps)
+        self._dreamer.publish()
+        self._round += 1
+        return {"refresh/loss": loss, "refresh/examples": float(len(new))}

@@ -1,0 +1,148 @@
+"""What listens to the dream loop: records, the replay buffer, the task writer, the probe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dreamgym.demo.context import DemoContext
+from dreamgym.probe import CollapseGuard, ProbeResult, probe
+from dreamgym.replay.buffer import ReplayBuffer
+from dreamgym.rollout.episode import EpisodeLimits
+from dreamgym.runs import RunFolder
+from dreamgym.train import IterationResult, Loop
+from dreamgym.types import Rollout
+
+if TYPE_CHECKING:
+    from dreamgym.demo.refresh import Refresher
+
+State = dict[str, Any]  # JSON
+
+
+class Recorder:
+    """Keeps some groups of every iteration to be read; token ids are left out."""
+
+    def __init__(self, run: RunFolder, name: str, *, groups: int = 2) -> None:
+        self._run = run
+        self._name = name
+        self._groups = groups
+
+    async def __call__(self, loop: Loop, result: IterationResult) -> bool:
+        """Append the first groups of the iteration to the record file."""
+        from msgspec.structs import replace
+
+        with self._run.writer(self._name, "rollout", {"stage": loop.stage}) as writer:
+            for group in result.groups[: self._groups]:
+                for rollout in group.rollouts:
+                    writer.write(replace(rollout, completions=()))
+        return True
+
+    def state_dict(self) -> State:
+        """Nothing to keep."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Nothing to restore."""
+
+
+class BufferGrower:
+    """Adds accepted dreamt transitions to the replay buffer.
+
+    Accepted: from a scored episode, answered at the first try, without a flag of the verifier.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, *, per_iteration: int = 200) -> None:
+        self._buffer = buffer
+        self._limit = per_iteration
+
+    async def __call__(self, loop: Loop, result: IterationResult) -> bool:
+        """Add what this iteration dreamt, up to the limit."""
+        found = [
+            transition
+            for group in result.groups
+            for rollout in group.rollouts
+            if not rollout.is_fault
+            for transition in rollout.transitions
+            if not set(transition.flags) - {"no_effect"}
+        ]
+        self._buffer.add(found[: self._limit])
+        result.metrics["replay/size"] = float(len(self._buffer))
+        return True
+
+    def state_dict(self) -> State:
+        """Return the buffer's state."""
+        state: State = self._buffer.state_dict()
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the buffer."""
+        self._buffer.load_state_dict(state)
+
+
+class Prober:
+    """Looks at reality now and then, refreshes the model and rolls a collapsed policy back."""
+
+    def __init__(self, ctx: DemoContext, refresher: Refresher | None) -> None:
+        self._ctx = ctx
+        self._refresher = refresher
+        self.guard = CollapseGuard(ctx.config.probe)
+        self.transitions = 0
+        self._recent: list[Rollout] = []
+
+    async def __call__(self, loop: Loop, result: IterationResult) -> bool:
+        """Probe when it is time; returns False when training should stop."""
+        self._recent += [
+            r for group in result.groups for r in group.rollouts if r.success and not r.is_fault
+        ]
+        if (result.step + 1) % self._ctx.config.probe.every:
+            return True
+        dream = result.metrics["rollout/success"]
+        found = await self._look(loop, result.step)
+        self._recent = []
+        result.metrics.update(_metrics(found))
+        verdict = self.guard.judge(found.real.value, dream, result.step)
+        result.metrics["probe/rollback"] = float(verdict in ("collapse", "stop"))
+        if verdict == "better":
+            loop.save("best")
+        elif verdict in ("collapse", "stop"):
+            self.keep_best(loop)
+        if self._refresher is not None and verdict != "stop":
+            result.metrics.update(self._refresher.refresh(found.rollouts))
+        return verdict != "stop"
+
+    async def _look(self, loop: Loop, step: int) -> ProbeResult:
+        ctx = self._ctx
+        found = await probe(
+            ctx.suite, loop.policy, ctx.probe_tasks, self._recent,
+            step=step, seed=ctx.config.seed,
+            limits=EpisodeLimits(max_steps=ctx.config.max_steps, max_invalid=5),
+            config=ctx.config.probe,
+        )
+        self.transitions += found.transitions
+        with ctx.run.writer("probe", "rollout", {"stage": loop.stage}) as writer:
+            for rollout in found.rollouts:
+                writer.write(rollout)
+        return found
+
+    def keep_best(self, loop: Loop) -> None:
+        """Put the policy of the best probe back, if there is a better one than the current."""
+        loop.run.load_checkpoint(f"{loop.stage}-best", loop.learner.load)
+        loop.republish()
+
+    def state_dict(self) -> State:
+        """Return guard, counter and the refresher's state."""
+        return {"guard": self.guard.state_dict(), "transitions": self.transitions}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned."""
+        self.guard.load_state_dict(state["guard"])
+        self.transitions = int(state["transitions"])
+
+
+def _metrics(found: ProbeResult) -> dict[str, float]:
+    return {
+        "probe/real_success": found.real.value,
+        "probe/n": float(found.real.n),
+        "probe/false_success": found.false_success.value,
+        "probe/replays": float(found.false_success.n),
+        "probe/transitions": float(found.transitions),
+    }
