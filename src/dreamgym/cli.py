@@ -36,8 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dreamgym: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("dreamgym: interrupted; the run folder is complete up to the last step, "
-              "run the same command with --resume to go on", file=sys.stderr)
+        print(
+            "dreamgym: interrupted; the run folder is complete up to the last step, "
+            "run the same command with --resume to go on",
+            file=sys.stderr,
+        )
         return 130
 
 

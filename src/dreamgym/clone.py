@@ -7,13 +7,20 @@ only the agent's own turns are learned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from random import Random
+
+from msgspec.structs import replace
 
 from dreamgym.agent.prompt import AgentPrompt
 from dreamgym.llm.base import Message
 from dreamgym.llm.render import Renderer
 from dreamgym.rl.sft import SftExample
-from dreamgym.types import Rollout
+from dreamgym.types import Observation, Rollout
+
+ENTITY = re.compile(r"\b([a-z]+) (\d+)\b")
+WORD = re.compile(r"\b[a-z]+\b")
 
 
 def demonstration(rollout: Rollout, prompt: AgentPrompt, renderer: Renderer) -> SftExample:
@@ -37,6 +44,57 @@ def demonstration(rollout: Rollout, prompt: AgentPrompt, renderer: Renderer) -> 
     return SftExample(token_ids=tuple(ids), mask=tuple(mask))
 
 
+def augmented(rollout: Rollout, rng: Random, *, renumber: float, rename: float) -> Rollout:
+    """Return the episode in another world of the same shape.
+
+    Numbers of entities are permuted per name with probability `renumber`; names of things
+    (entities that are not among the places of the first observation, and that no lamp-like `use`
+    acts on) are exchanged for other things' names with probability `rename`.  A small model then
+    has to read what the task asks for and where it was seen, instead of remembering rooms.
+    """
+    texts = [t.observation.text for t in rollout.transitions]
+    texts += [t.next_observation.text for t in rollout.transitions]
+    table: dict[tuple[str, str], str] = {}
+    numbers: dict[str, set[str]] = {}
+    for text in texts:
+        for word, number in ENTITY.findall(text):
+            numbers.setdefault(word, set()).add(number)
+    names = _renamed(rollout, numbers, rng) if rng.random() < rename else {}
+    if rng.random() < renumber:
+        for word, found in sorted(numbers.items()):
+            pool = [str(n) for n in range(1, max(3, *map(int, found)) + 1)]
+            rng.shuffle(pool)
+            table |= {(word, n): pool[int(n) - 1] for n in found if int(n) >= 1}
+
+    def entity(match: re.Match[str]) -> str:
+        word, number = match.groups()
+        return f"{names.get(word, word)} {table.get((word, number), number)}"
+
+    # Bare words (the task sentence) and entities are renamed in one pass each, never twice.
+    def once(text: str) -> str:
+        parts = re.split(rf"({ENTITY.pattern.replace('(', '(?:')})", text)
+        return "".join(
+            ENTITY.sub(entity, p)
+            if ENTITY.fullmatch(p)
+            else WORD.sub(lambda m: names.get(m[0], m[0]), p)
+            for p in parts
+        )
+
+    def shown(observation: Observation) -> Observation:
+        return Observation(text=once(observation.text))
+
+    transitions = tuple(
+        replace(
+            t,
+            observation=shown(t.observation),
+            next_observation=shown(t.next_observation),
+            action=once(t.action),
+        )
+        for t in rollout.transitions
+    )
+    return replace(rollout, transitions=transitions)
+
+
 def action_text(action: str, thought: str = "") -> str:
     """Return an agent's turn in the reply format.
 
@@ -45,6 +103,22 @@ def action_text(action: str, thought: str = "") -> str:
     """
     think = f"<think>{thought}</think>" if thought else ""
     return f"{think}<action>{action}</action>"
+
+
+def _renamed(rollout: Rollout, numbers: Mapping[str, object], rng: Random) -> dict[str, str]:
+    """Return new names for the things of an episode, a permutation of what occurs in it."""
+    first = rollout.transitions[0].observation.text
+    places = {word for word, _ in ENTITY.findall(first)}
+    used = {
+        word
+        for t in rollout.transitions
+        if t.action.startswith("use ")
+        for word, _ in ENTITY.findall(t.action)
+    }
+    things = sorted(set(numbers) - places - used)
+    shuffled = list(things)
+    rng.shuffle(shuffled)
+    return dict(zip(things, shuffled, strict=True))
 
 
 def demonstrations(

@@ -20,7 +20,11 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="delete an earlier run in the folder and start over"
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
         help="change one setting, e.g. --set dream_loop.iterations=20",
     )
 
@@ -38,7 +42,9 @@ def _run_demo(options: argparse.Namespace) -> int:
     make_algorithm(options.algorithm)  # refuses unknown names before anything is written
     config = replace(
         preset(options.preset),
-        seed=options.seed, algorithm=options.algorithm, is_naive=options.naive,
+        seed=options.seed,
+        algorithm=options.algorithm,
+        is_naive=options.naive,
     )
     config = override(config, options.overrides)
     path = options.out or Path("runs") / ("demo-naive" if options.naive else "demo")

@@ -1,16 +1,16 @@
 """Errors by the boundary they cross.
 
-    DreamGymError
-    |-- UserError (ValueError)      the caller gave something wrong; exit code 2, one sentence
-    |   |-- ConfigError             unknown or invalid configuration
-    |   |-- DataError               an input file is not what it should be
-    |   `-- MissingExtra (ImportError)  an optional dependency is not installed
-    |-- FaultError (RuntimeError)   ours: never trained on, never the agent's failure
-    |   |-- ModelError              a model or endpoint failed
-    |   |-- ReplyError              a model's reply could not be understood after retries
-    |   |-- EnvError                an environment failed
-    |   `-- StoreError              disk or index failed
-    `-- TrainingError (RuntimeError)    training cannot sensibly continue
+DreamGymError
+|-- UserError (ValueError)      the caller gave something wrong; exit code 2, one sentence
+|   |-- ConfigError             unknown or invalid configuration
+|   |-- DataError               an input file is not what it should be
+|   `-- MissingExtra (ImportError)  an optional dependency is not installed
+|-- FaultError (RuntimeError)   ours: never trained on, never the agent's failure
+|   |-- ModelError              a model or endpoint failed
+|   |-- ReplyError              a model's reply could not be understood after retries
+|   |-- EnvError                an environment failed
+|   `-- StoreError              disk or index failed
+`-- TrainingError (RuntimeError)    training cannot sensibly continue
 """
 
 from __future__ import annotations

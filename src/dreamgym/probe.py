@@ -112,7 +112,12 @@ async def probe(
     rng = derive_random(seed, "probe", step)
     chosen = rng.sample(list(tasks), min(config.episodes, len(tasks)))
     groups = await run_groups(
-        suite, policy, chosen, group_size=1, seed=derive_seed(seed, "probe", step), limits=limits,
+        suite,
+        policy,
+        chosen,
+        group_size=1,
+        seed=derive_seed(seed, "probe", step),
+        limits=limits,
         origin=Origin.REAL,
     )
     played = [rollout for group in groups for rollout in group.rollouts]

@@ -137,7 +137,9 @@ class Loop:
         started = time.monotonic()
         tasks = self.sampler.next_batch(self.config.tasks_per_iteration)
         groups = await run_groups(
-            self.suite, self.policy, tasks,
+            self.suite,
+            self.policy,
+            tasks,
             group_size=self.config.group_size,
             seed=derive_seed(self.seed, self.stage, self.step),
             limits=self._limits,
@@ -228,4 +230,3 @@ def group_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
 def _is_dead(group: RolloutGroup) -> bool:
     rewards = [r for r in group.rewards if r is not None]
     return len(rewards) < 2 or max(rewards) - min(rewards) <= 1e-6
-

@@ -44,8 +44,15 @@ class Levers(_Config, frozen=True, kw_only=True):
 
 
 NAIVE = Levers(
-    free_negatives=False, agent_logs=False, ledger=False, verifier=False, probe=False,
-    reasoning=True, history=True, replay=True, curriculum=False,
+    free_negatives=False,
+    agent_logs=False,
+    ledger=False,
+    verifier=False,
+    probe=False,
+    reasoning=True,
+    history=True,
+    replay=True,
+    curriculum=False,
 )
 
 
@@ -147,13 +154,19 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     agent: ModelConfig = ModelConfig(from_experience=True)
     experience: ModelConfig = ModelConfig()
     clone: CloneConfig = CloneConfig()
-    annotate: AnnotateConfig = AnnotateConfig(neighbours=1, history=1)
+    annotate: AnnotateConfig = AnnotateConfig(negatives=2, neighbours=1, history=1)
     ask: ExperienceConfig = ExperienceConfig(
-        prompt=PromptConfig(style="compact", scenario="relevant", neighbours=1, history=1),
+        prompt=PromptConfig(
+            style="compact",
+            scenario="relevant",
+            past="actions",
+            neighbours=1,
+            history=1,
+        ),
         max_tokens=96,
     )
-    fit: FitConfig = FitConfig(steps=1800)
-    refit_steps: int = 300
+    fit: FitConfig = FitConfig(steps=900)
+    refit_steps: int = 150
     """Further steps after the agent's own logs came in."""
     accuracy_examples: int = 1500
     """Held-out examples the experience model is measured on."""
@@ -166,6 +179,10 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     dream_loop: LoopConfig = LoopConfig()
     max_generated_share: float = 0.3
     """λ: largest share of generated tasks in an iteration."""
+    grow_every: int = 5
+    """Iterations between rounds of writing new tasks."""
+    generated_tokens: int = 160
+    """Token limit of a written task list or scenario."""
     probe: ProbeConfig = ProbeConfig()
     s2r: S2RConfig = S2RConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dreamgym.agent.policy import ModelPolicy
 from dreamgym.agent.prompt import AgentPrompt
 from dreamgym.demo.config import DemoConfig, ModelConfig
+from dreamgym.dream.annotate import AnnotatedTransition
 from dreamgym.dream.env import DreamConfig
 from dreamgym.dream.experience import ExperienceConfig, ExperienceModel
 from dreamgym.dream.prompt import PromptConfig
@@ -68,6 +69,8 @@ class DemoContext:
     def __init__(self, config: DemoConfig, run: RunFolder) -> None:
         self.config = config
         self.run = run
+        self.annotated: dict[str, list[AnnotatedTransition]] = {}
+        """Annotated examples by episode, kept for the stages that need them again."""
 
     @cached_property
     def suite(self) -> HouseholdSuite:
@@ -140,11 +143,16 @@ class DemoContext:
         self.model_path(name).parent.mkdir(parents=True, exist_ok=True)
         save_model(model, tokenizer, self.model_path(name))
 
-    def load_agent(self, name: str) -> Agent:
-        """Return a saved agent with its engine and policy."""
+    def load_model(self, name: str) -> tuple[Any, Any]:
+        """Return a saved model of this run and its tokenizer."""
         from dreamgym.llm.models import load_model
 
-        model, tokenizer = load_model(str(self.model_path(name)))
+        loaded = load_model(self.model_path(name))
+        return loaded.model, loaded.tokenizer
+
+    def load_agent(self, name: str) -> Agent:
+        """Return a saved agent with its engine and policy."""
+        model, tokenizer = self.load_model(name)
         return self.make_agent(model, tokenizer, name)
 
     def make_agent(self, model: Any, tokenizer: Any, name: str) -> Agent:
@@ -156,7 +164,9 @@ class DemoContext:
             model, max_context=config.agent.max_context, max_batch=128, max_sessions=512
         )
         policy = ModelPolicy(
-            engine, tokenizer, self.agent_prompt,
+            engine,
+            tokenizer,
+            self.agent_prompt,
             temperature=config.rl.temperature,
             max_new_tokens=config.rl.max_new_tokens,
             name=name,
@@ -167,9 +177,8 @@ class DemoContext:
         """Return the saved experience model, ready to answer."""
         from dreamgym.llm.engine import KVEngine
         from dreamgym.llm.local import LocalChat
-        from dreamgym.llm.models import load_model
 
-        model, tokenizer = load_model(str(self.model_path(name)))
+        model, tokenizer = self.load_model(name)
         engine = KVEngine(
             model, max_context=self.config.experience.max_context, max_batch=128, max_sessions=512
         )
@@ -196,6 +205,11 @@ class DemoContext:
             prompt=self.prompt_config,
             check_ledger=self.config.levers.ledger,
         )
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the experience model reads prompts without instructions."""
+        return self.config.ask.prompt.style == "compact"
 
     @property
     def agent_prompt(self) -> AgentPrompt:

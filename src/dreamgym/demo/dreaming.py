@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dreamgym.curriculum.sampler import CurriculumSampler, TaskSampler, UniformSampler
+from dreamgym.curriculum.base import TaskSampler
+from dreamgym.curriculum.sampler import UniformSampler
 from dreamgym.demo.context import Agent, DemoContext, make_learner
+from dreamgym.demo.curriculum import TaskWriter, make_sampler
+from dreamgym.demo.logged import Logged, make_buffer
 from dreamgym.demo.refresh import Refresher
-from dreamgym.demo.stages import Logged, make_buffer
 from dreamgym.demo.subscribers import BufferGrower, Prober, Recorder
 from dreamgym.dream.env import DreamSuite
 from dreamgym.envs.base import Suite
@@ -17,7 +19,7 @@ from dreamgym.progress import Progress, progress
 from dreamgym.rl.algorithm import Algorithm, make_algorithm
 from dreamgym.rollout.budget import TransitionBudget
 from dreamgym.train import Loop, LoopConfig, Subscriber
-from dreamgym.types import Origin, Task
+from dreamgym.types import Origin
 
 
 def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
@@ -35,12 +37,15 @@ def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
         config=ctx.dream_config,
     )
     agent = ctx.load_agent("warm_start")
-    sampler = _sampler(ctx, logged.seed_tasks)
     subscribers: list[Subscriber] = [Recorder(ctx.run, "dream")]
+    sampler: TaskSampler
+    if levers.curriculum:
+        sampler = curriculum = make_sampler(ctx, logged, experience.chat)
+        subscribers.append(TaskWriter(curriculum, every=config.grow_every))
+    else:
+        sampler = UniformSampler(logged.seed_tasks, seed=ctx.seed("sampler"))
     if levers.replay:
         subscribers.append(BufferGrower(buffer))
-    if levers.curriculum and isinstance(sampler, CurriculumSampler):
-        pass
     prober = None
     if levers.probe and config.probe.every:
         refresher = Refresher(ctx, logged, buffer, dreamer) if config.probe.refresh else None
@@ -48,8 +53,15 @@ def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
         subscribers.append(prober)
     with progress("dreaming", config.dream_loop.iterations) as bar:
         loop = make_loop(
-            ctx, agent, suite, sampler, config.dream_loop,
-            stage="dream", origin=Origin.DREAM, subscribers=subscribers, bar=bar,
+            ctx,
+            agent,
+            suite,
+            sampler,
+            config.dream_loop,
+            stage="dream",
+            origin=Origin.DREAM,
+            subscribers=subscribers,
+            bar=bar,
         )
         if resume:
             loop.restore()
@@ -74,8 +86,15 @@ def real_training(ctx: DemoContext, *, start: str, name: str, resume: bool) -> d
     sampler = UniformSampler(list(ctx.other_tasks), seed=ctx.seed(name))
     with progress(f"real training: {name}", config.budget) as bar:
         loop = make_loop(
-            ctx, agent, ctx.suite, sampler, config.loop,
-            stage=name, origin=Origin.REAL, subscribers=[Recorder(ctx.run, name)], bar=bar,
+            ctx,
+            agent,
+            ctx.suite,
+            sampler,
+            config.loop,
+            stage=name,
+            origin=Origin.REAL,
+            subscribers=[Recorder(ctx.run, name)],
+            bar=bar,
             budget=budget,
         )
         if resume:
@@ -85,16 +104,6 @@ def real_training(ctx: DemoContext, *, start: str, name: str, resume: bool) -> d
     return {"iterations": loop.step, "transitions": budget.used}
 
 
-def _sampler(ctx: DemoContext, tasks: Sequence[Task]) -> TaskSampler:
-    if not ctx.config.levers.curriculum:
-        return UniformSampler(list(tasks), seed=ctx.seed("sampler"))
-    return CurriculumSampler(
-        list(tasks),
-        max_generated_share=ctx.config.max_generated_share,
-        seed=ctx.seed("sampler"),
-    )
-
-
 def _algorithm(ctx: DemoContext, loop: LoopConfig) -> Algorithm:
     if ctx.config.algorithm == "grpo":
         return make_algorithm("grpo", group_size=loop.group_size, **ctx.config.grpo)
@@ -102,15 +111,26 @@ def _algorithm(ctx: DemoContext, loop: LoopConfig) -> Algorithm:
 
 
 def make_loop(
-    ctx: DemoContext, agent: Agent, suite: Suite, sampler: TaskSampler, config: LoopConfig, *,
-    stage: str, origin: Origin, subscribers: Sequence[Subscriber], bar: Progress,
+    ctx: DemoContext,
+    agent: Agent,
+    suite: Suite,
+    sampler: TaskSampler,
+    config: LoopConfig,
+    *,
+    stage: str,
+    origin: Origin,
+    subscribers: Sequence[Subscriber],
+    bar: Progress,
     budget: TransitionBudget | None = None,
 ) -> Loop:
     """Return a training loop for an agent of the demo on any suite."""
     algorithm = _algorithm(ctx, config)
     learner = make_learner(
-        agent.model, agent.tokenizer, ctx.config.agent,
-        rate=ctx.config.rl.learning_rate, value_head=algorithm.needs_values,
+        agent.model,
+        agent.tokenizer,
+        ctx.config.agent,
+        rate=ctx.config.rl.learning_rate,
+        value_head=algorithm.needs_values,
     )
 
     def report(step: int, metrics: dict[str, float]) -> None:
@@ -118,8 +138,18 @@ def make_loop(
         bar.advance(amount, f"success {metrics['rollout/success']:.2f}")
 
     return Loop(
-        suite=suite, policy=agent.policy, learner=learner, algorithm=algorithm,
-        sampler=sampler, config=config, stage=stage, seed=ctx.config.seed, run=ctx.run,
-        origin=origin, publish=agent.publish, budget=budget, subscribers=subscribers,
+        suite=suite,
+        policy=agent.policy,
+        learner=learner,
+        algorithm=algorithm,
+        sampler=sampler,
+        config=config,
+        stage=stage,
+        seed=ctx.config.seed,
+        run=ctx.run,
+        origin=origin,
+        publish=agent.publish,
+        budget=budget,
+        subscribers=subscribers,
         on_progress=report,
     )

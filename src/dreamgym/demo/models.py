@@ -9,9 +9,16 @@ from dreamgym.demo.context import DemoContext
 from dreamgym.seeds import derive_seed
 
 MACROS = (
-    "<think>", "</think>", "<action>", "</action>",
-    '{"next_state":"', '","reward":0,"done":false}', '","reward":1,"done":true}',
-    ". ok. ", ". no effect: ", ". holding nothing. ",
+    "<think>",
+    "</think>",
+    "<action>",
+    "</action>",
+    '{"next_state":"',
+    '","reward":0,"done":false}',
+    '","reward":1,"done":true}',
+    ". ok. ",
+    ". no effect: ",
+    ". holding nothing. ",
 )
 """Strings that get one token each in the tokenizer of the small models."""
 
@@ -19,6 +26,8 @@ MACROS = (
 def new_models(ctx: DemoContext, role: Literal["agent", "experience"]) -> tuple[Any, Any]:
     """Return a fresh (model, tokenizer) for a role."""
     config = ctx.config.agent if role == "agent" else ctx.config.experience
+    if role == "agent" and config.from_experience:
+        return ctx.load_model("experience")
     if config.pretrained:
         from dreamgym.llm.models import load_model, smollm2_folder
 
@@ -30,8 +39,12 @@ def new_models(ctx: DemoContext, role: Literal["agent", "experience"]) -> tuple[
     tokenizer = shared_tokenizer(ctx)
     model = build_model(
         tokenizer,
-        hidden=config.hidden, layers=config.layers, heads=config.heads, kv_heads=config.kv_heads,
-        intermediate=config.intermediate, max_context=config.max_context,
+        hidden=config.hidden,
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        intermediate=config.intermediate,
+        max_context=config.max_context,
         seed=derive_seed(ctx.config.seed, role) % 2**31,
     )
     return model, tokenizer
@@ -54,7 +67,7 @@ def shared_tokenizer(ctx: DemoContext) -> Any:
 
 
 def _texts(ctx: DemoContext) -> list[str]:
-    from dreamgym.demo.stages import load_rollouts
+    from dreamgym.demo.logged import load_rollouts
     from dreamgym.dream.annotate import AnnotateConfig, Annotator, scenario_tasks
     from dreamgym.dream.prompt import PromptConfig, step_messages, step_target
 
@@ -71,8 +84,11 @@ def _texts(ctx: DemoContext) -> list[str]:
             texts += [m.content for m in step_messages(prompt, example.context)]
             texts.append(
                 step_target(
-                    prompt, rationale=example.rationale, next_text=example.next_text,
-                    reward=example.reward, done=example.done,
+                    prompt,
+                    rationale=example.rationale,
+                    next_text=example.next_text,
+                    reward=example.reward,
+                    done=example.done,
                 )
             )
             texts.append(action_text(example.context.action))

@@ -15,7 +15,8 @@ from dreamgym.curriculum.sampler import UniformSampler
 from dreamgym.demo.config import NAIVE, NaiveConfig
 from dreamgym.demo.context import DemoContext
 from dreamgym.demo.dreaming import make_loop
-from dreamgym.demo.stages import Logged, fit_on, make_buffer
+from dreamgym.demo.logged import Logged, make_buffer
+from dreamgym.demo.stages import fit_on
 from dreamgym.dream.env import DreamSuite
 from dreamgym.evaluate import evaluate
 from dreamgym.probe import replay
@@ -31,12 +32,16 @@ def naive_training(ctx: DemoContext) -> dict[str, Any]:
     naive = ctx.config.naive
     config = replace(ctx.config, levers=NAIVE, fit=replace(ctx.config.fit, steps=naive.fit_steps))
     bare = DemoContext(config, ctx.run)
+    bare.annotated = ctx.annotated
     logged = Logged(bare)
     buffer = make_buffer(bare, logged, durable=False)
     fit_on(bare, logged, buffer, name="naive_experience")
     dreamer = bare.load_dreamer("naive_experience")
     suite = DreamSuite(
-        logged.seed_tasks, model=dreamer.experience, reader=logged.reader, buffer=buffer,
+        logged.seed_tasks,
+        model=dreamer.experience,
+        reader=logged.reader,
+        buffer=buffer,
         config=bare.dream_config,
     )
     watcher = Watcher(bare, naive)
@@ -44,8 +49,15 @@ def naive_training(ctx: DemoContext) -> dict[str, Any]:
     sampler = UniformSampler(logged.seed_tasks, seed=bare.seed("naive"))
     with progress("dreaming without grounding", naive.iterations) as bar:
         loop = make_loop(
-            bare, agent, suite, sampler, replace(config.dream_loop, iterations=naive.iterations),
-            stage="naive", origin=Origin.DREAM, subscribers=[watcher], bar=bar,
+            bare,
+            agent,
+            suite,
+            sampler,
+            replace(config.dream_loop, iterations=naive.iterations),
+            stage="naive",
+            origin=Origin.DREAM,
+            subscribers=[watcher],
+            bar=bar,
         )
         loop.restore()
         asyncio.run(loop.train())

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dreamgym.demo.context import DemoContext, Dreamer, make_learner
-from dreamgym.demo.stages import Logged, annotate
+from dreamgym.demo.logged import Logged
+from dreamgym.demo.stages import annotate
 from dreamgym.dream.annotate import scenario_tasks
 from dreamgym.fit import TokenStream, train_on_stream
 from dreamgym.llm.render import Renderer
@@ -28,7 +29,9 @@ class Refresher:
         self._old = annotate(ctx, logged, buffer, logged.fitting)
         config = ctx.config.experience
         self._learner = make_learner(
-            dreamer.model, dreamer.tokenizer, config,
+            dreamer.model,
+            dreamer.tokenizer,
+            config,
             rate=config.learning_rate * ctx.config.probe.refresh_rate,
             supervised=True,
         )

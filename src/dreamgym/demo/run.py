@@ -45,6 +45,7 @@ def stages(ctx: DemoContext) -> dict[str, Stage]:
     if ctx.config.is_naive:
         return {
             "collect": lambda: first.collect_logs(ctx),
+            "fit": lambda: first.fit_model(ctx),
             "clone": lambda: first.warm_start(ctx),
             "evaluate_warm_start": evaluated("warm_start"),
             "naive": lambda: naive.naive_training(ctx),
@@ -52,10 +53,11 @@ def stages(ctx: DemoContext) -> dict[str, Stage]:
         }
     table: dict[str, Stage] = {
         "collect": lambda: first.collect_logs(ctx),
+        "fit": lambda: first.fit_model(ctx),
         "clone": lambda: first.warm_start(ctx),
         "evaluate_warm_start": evaluated("warm_start"),
         "collect_agent": lambda: first.collect_agent_logs(ctx),
-        "fit": lambda: first.fit_model(ctx),
+        "refit": lambda: first.refit_model(ctx),
         "dream": lambda: dreaming.dream_training(ctx, resume=True),
         "evaluate_dream": evaluated("dream"),
         "s2r": lambda: dreaming.real_training(ctx, start="dream", name="s2r", resume=True),

@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from dreamgym.clone import demonstrations
-from dreamgym.collect import collect, read_rollouts
+from dreamgym.collect import collect
 from dreamgym.demo.context import Agent, DemoContext, make_learner
+from dreamgym.demo.curriculum import mode_examples
+from dreamgym.demo.logged import Logged, count_transitions, load_rollouts, make_buffer
 from dreamgym.demo.models import new_models
 from dreamgym.dream.accuracy import measure_accuracy
-from dreamgym.dream.annotate import AnnotatedTransition, Annotator, scenario_tasks
+from dreamgym.dream.annotate import AnnotatedTransition, Annotator
 from dreamgym.dream.experience import ExperienceModel
 from dreamgym.envs.base import Policy
 from dreamgym.evaluate import Evaluation, evaluate
@@ -19,9 +23,11 @@ from dreamgym.fit import TokenStream, train_on_stream
 from dreamgym.llm.render import Renderer
 from dreamgym.progress import progress
 from dreamgym.replay.buffer import ReplayBuffer
-from dreamgym.replay.encode import HashedNgramEncoder
 from dreamgym.rl.sft import SFTConfig, fit_sft
-from dreamgym.types import Rollout, Task, Transition
+from dreamgym.types import Rollout, Task
+
+REFIT_RATE = 0.4
+"""Learning rate of continued fitting as a share of the first fit's peak."""
 
 
 def collect_logs(ctx: DemoContext) -> dict[str, int]:
@@ -54,7 +60,9 @@ def _play(ctx: DemoContext, name: str, policy: Policy, tasks: Sequence[Task], ea
     with writer, progress(f"logging {policy.name}", len(tasks) * each) as bar:
         asyncio.run(
             collect(
-                ctx.suite, policy, tasks,
+                ctx.suite,
+                policy,
+                tasks,
                 episodes_per_task=each,
                 seed=ctx.seed("logs", policy.name),
                 writer=writer,
@@ -62,17 +70,6 @@ def _play(ctx: DemoContext, name: str, policy: Policy, tasks: Sequence[Task], ea
                 on_episode=lambda rollout: bar.advance(),
             )
         )
-
-
-def load_rollouts(ctx: DemoContext, name: str) -> list[Rollout]:
-    """Return the recorded episodes of a record file, none if there is no such file."""
-    path = ctx.run.record_path(name)
-    return read_rollouts(path) if path.exists() else []
-
-
-def count_transitions(rollouts: Sequence[Rollout]) -> int:
-    """Return the number of real transitions in recorded episodes."""
-    return sum(len(rollout.transitions) for rollout in rollouts)
 
 
 def warm_start(ctx: DemoContext) -> dict[str, float]:
@@ -85,8 +82,11 @@ def warm_start(ctx: DemoContext) -> dict[str, float]:
         load_rollouts(ctx, "demonstrations"), ctx.agent_prompt, Renderer(tokenizer)
     )
     sft = SFTConfig(
-        steps=config.steps, batch_tokens=config.batch_tokens, learning_rate=rate,
-        warmup_steps=10, seed=ctx.seed("clone"),
+        steps=config.steps,
+        batch_tokens=config.batch_tokens,
+        learning_rate=rate,
+        warmup_steps=10,
+        seed=ctx.seed("clone"),
     )
     with progress("cloning demonstrations", config.steps) as bar:
         result = fit_sft(learner, examples, sft, progress=lambda step, loss: bar.advance())
@@ -94,89 +94,74 @@ def warm_start(ctx: DemoContext) -> dict[str, float]:
     return {"loss": result.losses[-1], "examples": float(len(examples))}
 
 
-class Logged:
-    """Logged episodes with their hindsight scenarios, split into fitting and held-out games."""
-
-    def __init__(self, ctx: DemoContext) -> None:
-        self.rollouts = [
-            rollout
-            for name in ("logs", "demonstrations", "agent_logs")
-            for rollout in load_rollouts(ctx, name)
-            if not rollout.is_fault
-        ]
-        self.reader = ctx.reader.learned([t for r in self.rollouts for t in r.transitions])
-        self.tasks = scenario_tasks(self.rollouts, self.reader)
-        ids = [task.id for task in ctx.logged_tasks if task.id in self.tasks]
-        count = int(len(ids) * ctx.config.logs.heldout_share)
-        self.heldout_ids = frozenset(ids[len(ids) - count :])
-
-    @property
-    def fitting(self) -> list[Rollout]:
-        """Episodes the experience model is trained on."""
-        return [r for r in self.rollouts if r.task.id not in self.heldout_ids]
-
-    @property
-    def heldout(self) -> list[Rollout]:
-        """Episodes of games the experience model never sees."""
-        return [r for r in self.rollouts if r.task.id in self.heldout_ids]
-
-    @property
-    def seed_tasks(self) -> list[Task]:
-        """Tasks a dream may start from: fitted games, with their scenarios."""
-        return [task for key, task in self.tasks.items() if key not in self.heldout_ids]
-
-
-def make_buffer(ctx: DemoContext, logged: Logged, *, durable: bool = True) -> ReplayBuffer:
-    """Return the replay buffer seeded with the logged transitions of fitted games."""
-    buffer = ReplayBuffer(
-        ctx.run.path / "buffer" if durable else None,
-        HashedNgramEncoder(),
-        capacity=ctx.config.buffer_capacity,
-        forbidden_splits=("valid_seen", "valid_unseen"),
-    )
-    transitions: list[Transition] = [t for r in logged.fitting for t in r.transitions]
-    buffer.add(transitions)
-    return buffer
-
-
 def annotate(
     ctx: DemoContext, logged: Logged, buffer: ReplayBuffer, rollouts: Sequence[Rollout]
 ) -> list[AnnotatedTransition]:
-    """Return annotated examples of logged episodes, with free negatives if that lever is on."""
-    from msgspec.structs import replace
+    """Return annotated examples of logged episodes, with free negatives if that lever is on.
 
-    config = ctx.config.annotate
-    if not ctx.config.levers.free_negatives:
-        config = replace(config, negatives=0)
+    Episodes annotated earlier in this process are not annotated again.
+    """
+    levers = ctx.config.levers
     annotator = Annotator(
-        logged.reader, logged.tasks,
-        buffer=buffer if ctx.config.levers.replay else None,
-        config=replace(config, seed=ctx.seed("annotate")),
+        logged.reader,
+        logged.tasks,
+        buffer=buffer if levers.replay else None,
+        config=replace(ctx.config.annotate, seed=ctx.seed("annotate")),
     )
-    return [example for rollout in rollouts for example in annotator.annotate(rollout)]
+    for rollout in rollouts:
+        if rollout.id not in ctx.annotated:
+            ctx.annotated[rollout.id] = annotator.annotate(rollout)
+    found = [example for rollout in rollouts for example in ctx.annotated[rollout.id]]
+    return [e for e in found if levers.free_negatives or not e.is_negative]
 
 
 def fit_model(ctx: DemoContext) -> dict[str, Any]:
-    """Fit the experience model and measure it on held-out games before any RL."""
+    """Fit the experience model on the logs of experts, noise and chance."""
+    logged = Logged(ctx, with_agent=False)
+    buffer = make_buffer(ctx, logged, durable=False)
+    return fit_on(ctx, logged, buffer, name="experience")
+
+
+def refit_model(ctx: DemoContext) -> dict[str, Any]:
+    """Go on fitting with the agent's own logs, then measure on held-out games before any RL."""
     logged = Logged(ctx)
     buffer = make_buffer(ctx, logged)
-    result = fit_on(ctx, logged, buffer, name="experience")
+    steps = ctx.config.refit_steps if ctx.config.levers.agent_logs else 0
+    result: dict[str, Any] = {}
+    if steps:
+        result = fit_on(ctx, logged, buffer, name="experience", start="experience", steps=steps)
     accuracy = measure(ctx, logged, buffer, ctx.load_dreamer().experience)
     return {**result, "accuracy": accuracy}
 
 
-def fit_on(ctx: DemoContext, logged: Logged, buffer: ReplayBuffer, *, name: str) -> dict[str, Any]:
-    """Fit a fresh experience model on logged episodes and save it under a name."""
+def fit_on(
+    ctx: DemoContext,
+    logged: Logged,
+    buffer: ReplayBuffer,
+    *,
+    name: str,
+    start: str | None = None,
+    steps: int | None = None,
+) -> dict[str, Any]:
+    """Fit an experience model on logged episodes, fresh or from a saved one, and save it."""
     annotated = annotate(ctx, logged, buffer, logged.fitting)
-    model, tokenizer = new_models(ctx, "experience")
     config, fit = ctx.config.experience, ctx.config.fit
-    learner = make_learner(
-        model, tokenizer, config, rate=config.learning_rate, supervised=True
-    )
-    stream = TokenStream(annotated, [], Renderer(tokenizer), ctx.prompt_config, fit)
-    with progress("fitting the experience model", fit.steps) as bar:
+    if start is None:
+        model, tokenizer = new_models(ctx, "experience")
+        rate = config.learning_rate
+    else:
+        model, tokenizer = ctx.load_model(start)
+        rate = config.learning_rate * REFIT_RATE
+    fit = replace(fit, steps=steps or fit.steps, seed=ctx.seed("fit", name, start))
+    learner = make_learner(model, tokenizer, config, rate=rate, supervised=True)
+    extra = mode_examples(ctx, logged.seed_tasks) if ctx.config.levers.curriculum else []
+    stream = TokenStream(annotated, extra, Renderer(tokenizer), ctx.prompt_config, fit)
+    with progress(f"fitting the model {name!r}", fit.steps) as bar:
         loss = train_on_stream(
-            learner, stream.batch, config=fit, on_step=lambda step, value: bar.advance()
+            learner,
+            stream.batch,
+            config=fit,
+            on_step=lambda step, value: bar.advance(1, f"loss {value:.3f}"),
         )
     ctx.save_model(name, learner.model, tokenizer)
     return {"loss": loss, "examples": len(annotated)}
@@ -198,7 +183,11 @@ def evaluate_agent(ctx: DemoContext, agent: Agent, name: str) -> dict[str, Any]:
     for mode, policy in (("sampled", agent.policy), ("greedy", agent.policy.with_temperature(0))):
         results[mode] = asyncio.run(
             evaluate(
-                ctx.suite, policy, tasks, seed=ctx.seed("evaluate"), limits=ctx.limits,
+                ctx.suite,
+                policy,
+                tasks,
+                seed=ctx.seed("evaluate"),
+                limits=ctx.limits,
                 max_concurrent=128,
             )
         )

@@ -112,8 +112,12 @@ class Prober:
     async def _look(self, loop: Loop, step: int) -> ProbeResult:
         ctx = self._ctx
         found = await probe(
-            ctx.suite, loop.policy, ctx.probe_tasks, self._recent,
-            step=step, seed=ctx.config.seed,
+            ctx.suite,
+            loop.policy,
+            ctx.probe_tasks,
+            self._recent,
+            step=step,
+            seed=ctx.config.seed,
             limits=EpisodeLimits(max_steps=ctx.config.max_steps, max_invalid=5),
             config=ctx.config.probe,
         )

@@ -43,7 +43,7 @@ def make_summary(ctx: DemoContext) -> dict[str, Any]:
 
 
 def _known() -> list[str]:
-    names = ["collect", "clone", "evaluate_warm_start", "collect_agent", "fit", "dream"]
+    names = ["collect", "fit", "clone", "evaluate_warm_start", "collect_agent", "refit", "dream"]
     names += ["evaluate_dream", "s2r", "evaluate_s2r", "baseline", "evaluate_baseline"]
     return [*names, "naive", "evaluate_naive"]
 
@@ -66,8 +66,8 @@ def _transitions(results: dict[str, Any]) -> dict[str, int]:
 
 def _dream(ctx: DemoContext, results: dict[str, Any]) -> dict[str, Any]:
     dream: dict[str, Any] = {}
-    if "fit" in results:
-        dream["accuracy"] = results["fit"]["accuracy"]
+    if "refit" in results:
+        dream["accuracy"] = results["refit"]["accuracy"]
     if "dream" in results:
         rows = [r for r in ctx.run.metrics() if r.get("stage") == "dream"]
         dream |= false_success(rows)
@@ -111,8 +111,12 @@ def print_table(summary: dict[str, Any], path: Path) -> None:
     for name, row in real.items():
         low, high = row["ci95"]
         table.add_row(
-            name.replace("_", " "), f"{row['sampled']:.3f}", f"{low:.3f} to {high:.3f}",
-            f"{row['greedy']:.3f}", str(row["n"]), f"{spent.get(name, '')}",
+            name.replace("_", " "),
+            f"{row['sampled']:.3f}",
+            f"{low:.3f} to {high:.3f}",
+            f"{row['greedy']:.3f}",
+            str(row["n"]),
+            f"{spent.get(name, '')}",
         )
     console = Console()
     console.print(table)

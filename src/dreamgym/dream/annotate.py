@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from dreamgym.replay.buffer import ReplayBuffer
 
 
+RELABEL_TRIES = 40
+"""Sentences of other tasks tried on a logged transition."""
+
+
 class AnnotatedTransition(msgspec.Struct, frozen=True, kw_only=True):
     """One training example in words; `dream.fit` turns it into tokens."""
 
@@ -112,7 +116,10 @@ class Annotator:
         self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition
     ) -> AnnotatedTransition:
         return self._example(
-            task, facts, turns, transition,
+            task,
+            facts,
+            turns,
+            transition,
             action=transition.action,
             text=transition.next_observation.text,
             success=transition.success,
@@ -120,18 +127,25 @@ class Annotator:
         )
 
     def _relabelled(
-        self, task: Task, before: Facts, after: Facts, turns: Sequence[Turn],
-        transition: Transition, rng: Random,
+        self,
+        task: Task,
+        before: Facts,
+        after: Facts,
+        turns: Sequence[Turn],
+        transition: Transition,
+        rng: Random,
     ) -> list[AnnotatedTransition]:
         """Ask what the same logged transition means under another task of the logs.
 
         The text is the logged text; only reward and done are the other task's, and only where
         the reader can tell from the facts.  A task already achieved before is left out.
         """
-        if not self._config.relabel or self._reader.is_no_effect(transition.next_observation.text):
-            return []
+        changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+        if not self._config.relabel or changed <= {"at"}:
+            return []  # walking about achieves nothing
         wins, others = [], []
-        for sentence in self._sentences:
+        tried = rng.sample(self._sentences, min(len(self._sentences), RELABEL_TRIES))
+        for sentence in tried:
             if sentence == task.instruction:
                 continue
             other = msgspec.structs.replace(task, instruction=sentence)
@@ -144,7 +158,10 @@ class Annotator:
             chosen += rng.sample(others, 1)
         return [
             self._example(
-                other, before, turns, transition,
+                other,
+                before,
+                turns,
+                transition,
                 action=transition.action,
                 text=transition.next_observation.text,
                 success=bool(self._reader.achieved(other, after)),
@@ -157,13 +174,27 @@ class Annotator:
         self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition, action: str
     ) -> AnnotatedTransition:
         return self._example(
-            task, facts, turns, transition,
-            action=action, text="Nothing happens.", success=False, negative=True,
+            task,
+            facts,
+            turns,
+            transition,
+            action=action,
+            text="Nothing happens.",
+            success=False,
+            negative=True,
         )
 
     def _example(
-        self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition, *,
-        action: str, text: str, success: bool, negative: bool,
+        self,
+        task: Task,
+        facts: Facts,
+        turns: Sequence[Turn],
+        transition: Transition,
+        *,
+        action: str,
+        text: str,
+        success: bool,
+        negative: bool,
     ) -> AnnotatedTransition:
         reader, config = self._reader, self._config
         text = reader.natural(text)
@@ -191,7 +222,10 @@ class Annotator:
         if self._buffer is None or not self._config.neighbours:
             return []
         found = self._buffer.query(
-            transition.observation.text, action,
-            k=self._config.neighbours, suite=transition.suite, exclude_task=transition.task_id,
+            transition.observation.text,
+            action,
+            k=self._config.neighbours,
+            suite=transition.suite,
+            exclude_task=transition.task_id,
         )
         return [neighbour.transition for neighbour in found]

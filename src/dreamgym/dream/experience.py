@@ -96,8 +96,11 @@ class ExperienceModel:
                 self.counters["dream/conflicts"] += 1
                 reasons.append(conflicts[0])
                 complaint = conflict_message(conflicts[:1])
-            messages = [*messages[:_first_question(messages)], Message("assistant", reply.text),
-                        complaint]
+            messages = [
+                *messages[: _first_question(messages)],
+                Message("assistant", reply.text),
+                complaint,
+            ]
         self.counters["dream/faults"] += 1
         raise ReplyError(
             f"no usable answer to {context.action!r} after {self.config.retries + 1} tries; "

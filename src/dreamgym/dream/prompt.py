@@ -34,6 +34,9 @@ class PromptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The model writes a rationale before the next state."""
     history: int = 1
     """Number of past (action, observation) pairs shown; 0 turns history off."""
+    past: Literal["turns", "actions"] = "turns"
+    """`actions` leaves out the past observations where the ledger is shown, which holds what
+    they said."""
     neighbours: int = 2
     """Retrieved transitions shown (top-k); 0 turns replay off."""
     scenario: Literal["whole", "relevant", "off"] = "whole"
@@ -75,7 +78,11 @@ def step_messages(config: PromptConfig, context: StepContext) -> list[Message]:
         parts.append("similar:\n" + "\n".join(lines))
     if config.history and context.history:
         turns = context.history[-config.history :]
-        parts.append("past:\n" + "\n".join(f"> {t.action}\n{_one_line(t.text)}" for t in turns))
+        if config.past == "actions" and config.ledger:
+            parts += [f"past: {turn.action}" for turn in turns]
+        else:
+            shown = [f"> {turn.action}\n{_one_line(turn.text)}" for turn in turns]
+            parts.append("past:\n" + "\n".join(shown))
     if config.ledger and context.known:
         parts.append("known:\n" + "\n".join(context.known))
     parts.append(f"action: {context.action}")

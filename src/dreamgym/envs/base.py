@@ -102,6 +102,17 @@ class StateReader(Protocol):
         """Return whether the facts satisfy the task sentence; None if it cannot be told."""
         ...
 
+    def template(self, instruction: str) -> str:
+        """Return what a task asks for whatever its wording; "" if it cannot be read."""
+        ...
+
+    def infeasible(self, instruction: str, facts: Facts, logged: Sequence[str]) -> str | None:
+        """Return why a task cannot be played in a world with these facts, None if it can.
+
+        `logged` are the sentences of logged tasks: what no log shows is not asked for.
+        """
+        ...
+
     def explain(self, task: Task, facts: Facts, action: str, text: str, success: bool) -> str:
         """Return a short rationale: relevant facts before, effect, facts after (rule-based)."""
         ...

@@ -88,7 +88,7 @@ class HashedNgramEncoder:
             if len(codes) < size:
                 break
             last = len(codes) - size + 1
-            keys = np.full(last, np.uint64(size) * _MIX, np.uint64)
+            keys = np.full(last, size, np.uint64)
             for offset in range(size):
                 keys = (keys ^ codes[offset : offset + last]) * _PRIME
             keys ^= keys >> np.uint64(29)
@@ -114,7 +114,8 @@ def unit_rows(table: NDArray[np.floating]) -> Vectors:
     """Return the rows scaled to length 1 as float32; zero rows stay zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", table, table, dtype=np.float64))
     lengths[lengths == 0] = 1.0
-    return (table / lengths[:, None]).astype(np.float32)
+    result: Vectors = (table / lengths[:, None]).astype(np.float32)
+    return result
 
 
 def checked_encode(encoder: Encoder, texts: Sequence[str]) -> Vectors:

@@ -5,20 +5,22 @@ Transitions are stored whole; only what an encoder reads is shortened.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
 SIMILARITY_METHOD = "jaccard of normalised word sets, v1"
 """Recorded wherever a threshold on `similarity` decided something."""
 
-_DATA_URI = re.compile(r"data:[\w.+-]*/?[\w.+-]*;base64,[A-Za-z0-9+/=\s]{16,}")
+_DATA_URI = re.compile(r"data:[\w.+/-]{0,80};base64,[A-Za-z0-9+/=]{16,}")
 _BLOB = re.compile(r"[^\s]{400,}")
 _WORD = re.compile(r"[^\W_]+(?:\.\d+)?")
 _EMPTY = frozenset(
-    "a an the one some any on onto in into inside to at of from with under over upon and then "
-    "it them its their this that these those is are be please your task".split()
+    {"a", "an", "the", "one", "some", "any", "on", "onto", "in", "into", "inside", "to", "at"}
+    | {"of", "from", "with", "under", "over", "upon", "and", "then", "it", "them", "its", "their"}
+    | {"this", "that", "these", "those", "is", "are", "be", "please", "your", "task"}
 )
-_SAME = dict.fromkeys("place move set bring drop leave find get".split(), "put")
+_SAME = dict.fromkeys(("place", "move", "set", "bring", "drop", "leave", "find", "get"), "put")
 
 
 def embedding_text(text: str, max_chars: int) -> str:
@@ -30,6 +32,9 @@ def embedding_text(text: str, max_chars: int) -> str:
     >>> embedding_text("x" * 50 + " " + "y" * 50, 20)
     'xxxxxxxxxx [81 characters cut] yyyyyyyyyy'
     """
+    whole = len(text)
+    if whole > 20 * max_chars:  # far more than can stay: do not clean megabytes
+        text = f"{text[: 10 * max_chars]} {text[-10 * max_chars :]}"
     if len(text) > max_chars or "base64" in text:
         text = _BLOB.sub("[data]", _DATA_URI.sub("[data]", text))
         text = " ".join(text.split())
@@ -37,9 +42,10 @@ def embedding_text(text: str, max_chars: int) -> str:
         return text
     head = max_chars // 2
     tail = max_chars - head
-    return f"{text[:head]} [{len(text) - max_chars} characters cut] {text[len(text) - tail :]}"
+    return f"{text[:head]} [{whole - max_chars} characters cut] {text[len(text) - tail :]}"
 
 
+@functools.lru_cache(maxsize=8192)
 def content_words(text: str) -> frozenset[str]:
     """Return the words that carry meaning: no articles or prepositions, singular, one word `put`.
 

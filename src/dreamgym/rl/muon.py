@@ -18,15 +18,15 @@ _A, _B, _C = 3.4445, -4.7750, 2.0315
 """Coefficients of the quintic iteration; singular values end up near 1, not exactly there."""
 
 
-def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
-    """Return a matrix of shape [R, C] with the same singular vectors and values near 1."""
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if is_tall else matrix
-    x = x / (x.norm() + 1e-7)
+def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
+    """Return matrices of shape [..., R, C] with the same singular vectors and values near 1."""
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if is_tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(steps):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = _A * x + (_B * gram + _C * gram @ gram) @ x
-    return x.T if is_tall else x
+    return x.mT if is_tall else x
 
 
 class Muon(torch.optim.Optimizer):
@@ -46,15 +46,26 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure needed
         """Take one step on the gradients."""
         for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                buffer = state["momentum"]
-                buffer.mul_(group["momentum"]).add_(parameter.grad)
-                update = orthogonalize(parameter.grad + group["momentum"] * buffer)
-                scale = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
-                parameter.mul_(1.0 - group["lr"] * group["weight_decay"])
-                parameter.add_(update, alpha=-group["lr"] * scale)
+                if parameter.grad is not None:
+                    by_shape.setdefault(parameter.shape, []).append(parameter)
+            for parameters in by_shape.values():
+                self._step_together(parameters, group)
+
+    def _step_together(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Step parameters of one shape in one batch: many small products cost overhead."""
+        momentum, rate = group["momentum"], group["lr"]
+        nesterov = []
+        for parameter in parameters:
+            state, gradient = self.state[parameter], parameter.grad
+            assert gradient is not None
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(parameter)
+            state["momentum"].mul_(momentum).add_(gradient)
+            nesterov.append(gradient + momentum * state["momentum"])
+        rows, columns = parameters[0].shape
+        scale = max(1.0, rows / columns) ** 0.5
+        for parameter, update in zip(parameters, orthogonalize(torch.stack(nesterov)), strict=True):
+            parameter.mul_(1.0 - rate * group["weight_decay"])
+            parameter.add_(update, alpha=-rate * scale)

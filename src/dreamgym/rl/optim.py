@@ -17,7 +17,7 @@ from dreamgym.rl.schedule import Schedule, decay
 class OptimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The optimiser and its schedule."""
 
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal[adamw, muon] = "adamw"
     """`muon`: Muon for the hidden matrices, AdamW for everything else; for models trained from
     scratch."""
     learning_rate: float = 3e-4

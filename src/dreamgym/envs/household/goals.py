@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -61,6 +62,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(word for word in words if word)
 
 
+@lru_cache(maxsize=4096)
 def parse_goal(sentence: str) -> Goal | None:
     """Return the goal of a task sentence, or None if it is worded in an unknown way.
 

@@ -26,6 +26,7 @@ from dreamgym.envs.household.readfacts import (
     updated,
 )
 from dreamgym.envs.household.readfree import free_negatives
+from dreamgym.envs.household.readtask import task_template, vocabulary_key, why_infeasible
 from dreamgym.envs.household.readtext import (
     Reading,
     Request,
@@ -110,6 +111,15 @@ class HouseholdReader:
         """Return whether the facts satisfy the task sentence; None if it cannot be read."""
         goal = parse_goal(task.instruction)
         return None if goal is None else is_achieved(goal, facts)
+
+    def template(self, instruction: str) -> str:
+        """Return what a task asks for whatever its wording; "" if it cannot be read."""
+        return task_template(instruction)
+
+    def infeasible(self, instruction: str, facts: Facts, logged: Sequence[str]) -> str | None:
+        """Return why a task cannot be played in a world with these facts, None if it can."""
+        known = frozenset(vocabulary_key(sentence) for sentence in logged)
+        return why_infeasible(instruction, facts, known)
 
     def explain(self, task: Task, facts: Facts, action: str, text: str, success: bool) -> str:
         """Return the rationale: facts before, decision, facts after, and the goal where it moves.

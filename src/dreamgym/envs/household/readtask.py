@@ -1,0 +1,65 @@
+"""Checks of generated household tasks, from text and facts alone."""
+
+from __future__ import annotations
+
+from dreamgym.envs.base import Facts
+from dreamgym.envs.household.goals import Goal, parse_goal
+from dreamgym.envs.household.readfacts import places
+from dreamgym.envs.household.readtext import kind_of
+
+
+def task_template(instruction: str) -> str:
+    """Return what a task asks for whatever its wording; "" if it cannot be read.
+
+    >>> task_template("clean some mug and put it in desk.")
+    'clean mug in desk'
+    """
+    goal = parse_goal(instruction)
+    return goal.phrase() if goal else ""
+
+
+def why_infeasible(instruction: str, facts: Facts, known: frozenset[str]) -> str | None:
+    """Return why a task cannot be played in a world with these facts, None if it can.
+
+    `known` are the templates of logged tasks with the names of things and places left out of
+    them split off by `vocabulary_key`: a kind of thing is only asked to be treated in a way that
+    some log shows for it.
+    """
+    goal = parse_goal(instruction)
+    if goal is None:
+        return "the task sentence has none of the known forms"
+    if vocabulary_key(instruction) not in known:
+        return f"no log shows {goal.state or 'such'} {goal.thing}"
+    world = places(facts)
+    found = [i for place in world.values() for i in place.items if kind_of(i) == goal.thing]
+    if len(found) < goal.count:
+        return f"the world has {len(found)} {goal.thing}, the task needs {goal.count}"
+    targets = [name for name in world if kind_of(name) == goal.place]
+    lamps = [i for place in world.values() for i in place.items if kind_of(i) == goal.place]
+    if not (lamps if goal.looking else targets):
+        return f"the world has no {goal.place}"
+    if not goal.looking and _is_done(goal, facts):
+        return "the task is done from the start"
+    return None
+
+
+def vocabulary_key(instruction: str) -> str:
+    """Return the treatment and the kind of thing of a task, e.g. `hot apple`.
+
+    >>> vocabulary_key("put a hot apple in fridge.")
+    'hot apple'
+    """
+    goal = parse_goal(instruction)
+    if goal is None:
+        return ""
+    return f"{goal.state or ('look' if goal.looking else 'put')} {goal.thing}"
+
+
+def _is_done(goal: Goal, facts: Facts) -> bool:
+    if goal.state:
+        return False
+    return any(
+        sum(kind_of(item) == goal.thing for item in place.items) >= goal.count
+        for name, place in places(facts).items()
+        if kind_of(name) == goal.place
+    )
