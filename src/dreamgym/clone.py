@@ -89,10 +89,13 @@ def augmented(rollout: Rollout, rng: Random, *, renumber: float, rename: float) 
             observation=shown(t.observation),
             next_observation=shown(t.next_observation),
             action=once(t.action),
+            thought=once(t.thought),
+            instruction=once(t.instruction),
         )
         for t in rollout.transitions
     )
-    return replace(rollout, transitions=transitions)
+    task = replace(rollout.task, instruction=once(rollout.task.instruction))
+    return replace(rollout, task=task, transitions=transitions)
 
 
 def action_text(action: str, thought: str = "") -> str:

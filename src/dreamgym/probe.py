@@ -131,7 +131,7 @@ async def probe(
         real=Rate.of(sum(r.success for r in scored), len(scored)),
         false_success=Rate.of(sum(not r.success for r in checked), len(checked)),
         transitions=sum(len(r.transitions) for r in [*played, *replayed]),
-        rollouts=tuple([*scored, *checked]),
+        rollouts=(*scored, *checked),
     )
 
 

@@ -1,7 +1,7 @@
 """The training loop: the same for a dream and for a real suite.
 
     sample tasks -> play groups -> advantages -> samples -> update -> new policy version
-                 \-> sampler.observe, subscribers (records, replay buffer, metrics)
+                 `-> sampler.observe, subscribers (records, replay buffer, metrics)
 
 The loop knows neither experience models nor engines; a dream run adds subscribers and a probe, a
 sim-to-real run adds a budget.

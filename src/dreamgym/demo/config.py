@@ -8,6 +8,7 @@ import msgspec
 
 from dreamgym.dream.annotate import AnnotateConfig
 from dreamgym.dream.env import DreamConfig
+from dreamgym.dream.examples import ExampleConfig
 from dreamgym.dream.experience import ExperienceConfig
 from dreamgym.dream.prompt import PromptConfig
 from dreamgym.errors import unknown_name
@@ -101,17 +102,22 @@ class LogConfig(_Config, frozen=True, kw_only=True):
 class CloneConfig(_Config, frozen=True, kw_only=True):
     """Behaviour cloning of the warm start."""
 
-    episodes: int = 80
-    """Expert demonstrations."""
-    steps: int = 120
-    batch_tokens: int = 4096
+    episodes: int = 200
+    """Demonstrations: episodes of the searcher, which knows nothing hidden."""
+    steps: int = 350
+    batch_tokens: int = 2048
     """Tokens per optimiser step."""
+    learning_rate: float = 2e-3
+    renumber: float = 0.8
+    """Probability of renaming entity numbers in a demonstration."""
+    rename: float = 0.3
+    """Probability of exchanging the names of its things."""
 
 
 class RLConfig(_Config, frozen=True, kw_only=True):
     """Policy optimisation, the same in the dream and in reality."""
 
-    learning_rate: float = 3e-4
+    learning_rate: float = 5e-4
     temperature: float = 1.0
     max_new_tokens: int = 24
 
@@ -127,15 +133,15 @@ class S2RConfig(_Config, frozen=True, kw_only=True):
 class EvaluationConfig(_Config, frozen=True, kw_only=True):
     """Evaluation in rooms never seen."""
 
-    tasks: int = 400
+    tasks: int = 240
     split: str = "valid_unseen"
 
 
 class NaiveConfig(_Config, frozen=True, kw_only=True):
     """The ungrounded run shown beside the grounded one."""
 
-    iterations: int = 24
-    fit_steps: int = 300
+    iterations: int = 20
+    fit_steps: int = 250
     evaluate_every: int = 6
     evaluate_tasks: int = 100
 
@@ -165,7 +171,13 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
         ),
         max_tokens=96,
     )
-    fit: FitConfig = FitConfig(steps=900)
+    fit: FitConfig = FitConfig(
+        steps=1000,
+        mixture=ExampleConfig(
+            negative_share=0.4,
+            kind_weights={"take/none": 5.0, "move/none": 5.0, "go/none": 3.0, "open/none": 2.0},
+        ),
+    )
     refit_steps: int = 150
     """Further steps after the agent's own logs came in."""
     accuracy_examples: int = 1500
@@ -176,7 +188,7 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     """Options of GRPO beyond the group size."""
     rl: RLConfig = RLConfig()
     dream: DreamConfig = DreamConfig(max_steps=25)
-    dream_loop: LoopConfig = LoopConfig()
+    dream_loop: LoopConfig = LoopConfig(iterations=40)
     max_generated_share: float = 0.3
     """λ: largest share of generated tasks in an iteration."""
     grow_every: int = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dreamgym.clone import action_text
+from dreamgym.clone import ENTITY, action_text
 from dreamgym.demo.context import DemoContext
 from dreamgym.seeds import derive_seed
 
@@ -59,8 +59,12 @@ def shared_tokenizer(ctx: DemoContext) -> Any:
         return AutoTokenizer.from_pretrained(path)
     from dreamgym.llm.tiny import build_tokenizer
 
+    texts = _texts(ctx)
+    names = sorted({word for text in texts for word, _ in ENTITY.findall(text)})
+    # Names stand alone: merged into phrases, `plate` in a task sentence and `plate 1` in an
+    # observation would have nothing in common.
     tokenizer = build_tokenizer(
-        _texts(ctx), vocab_size=ctx.config.experience.vocab_size, macros=MACROS
+        texts, vocab_size=ctx.config.experience.vocab_size, words=names, macros=MACROS
     )
     tokenizer.save_pretrained(path)
     return tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dreamgym.clone import demonstrations
+from dreamgym.clone import augmented, demonstrations
 from dreamgym.collect import collect
 from dreamgym.demo.context import Agent, DemoContext, make_learner
 from dreamgym.demo.curriculum import mode_examples
@@ -23,7 +23,8 @@ from dreamgym.fit import TokenStream, train_on_stream
 from dreamgym.llm.render import Renderer
 from dreamgym.progress import progress
 from dreamgym.replay.buffer import ReplayBuffer
-from dreamgym.rl.sft import SFTConfig, fit_sft
+from dreamgym.rl.sft import SFTConfig, SftExample, fit_sft
+from dreamgym.seeds import derive_random
 from dreamgym.types import Rollout, Task
 
 REFIT_RATE = 0.4
@@ -75,12 +76,23 @@ def _play(ctx: DemoContext, name: str, policy: Policy, tasks: Sequence[Task], ea
 def warm_start(ctx: DemoContext) -> dict[str, float]:
     """Clone the demonstrations into a new agent."""
     model, tokenizer = new_models(ctx, "agent")
-    config = ctx.config.clone
-    rate = ctx.config.agent.learning_rate
+    config, renderer = ctx.config.clone, Renderer(tokenizer)
+    rate = config.learning_rate
     learner = make_learner(model, tokenizer, ctx.config.agent, rate=rate, supervised=True)
-    examples = demonstrations(
-        load_rollouts(ctx, "demonstrations"), ctx.agent_prompt, Renderer(tokenizer)
-    )
+    logged = [r for r in load_rollouts(ctx, "demonstrations") if r.success]
+
+    def epoch(number: int) -> list[SftExample]:
+        worlds = [
+            augmented(
+                rollout,
+                derive_random(ctx.config.seed, "clone", number, rollout.id),
+                renumber=config.renumber,
+                rename=config.rename,
+            )
+            for rollout in logged
+        ]
+        return demonstrations(worlds, ctx.agent_prompt, renderer)
+
     sft = SFTConfig(
         steps=config.steps,
         batch_tokens=config.batch_tokens,
@@ -89,9 +101,11 @@ def warm_start(ctx: DemoContext) -> dict[str, float]:
         seed=ctx.seed("clone"),
     )
     with progress("cloning demonstrations", config.steps) as bar:
-        result = fit_sft(learner, examples, sft, progress=lambda step, loss: bar.advance())
+        result = fit_sft(
+            learner, epoch, sft, progress=lambda step, loss: bar.advance(1, f"loss {loss:.3f}")
+        )
     ctx.save_model("warm_start", learner.model, tokenizer)
-    return {"loss": result.losses[-1], "examples": float(len(examples))}
+    return {"loss": result.losses[-1], "demonstrations": float(len(logged))}
 
 
 def annotate(

@@ -84,8 +84,10 @@ async def measure_accuracy(
 
     Unusable replies count as wrong and are reported as `faults` too.
     """
+    # Without retries: the first answer counts, and the dream's counters stay the dream's.
+    once = ExperienceModel(model.chat, msgspec.structs.replace(model.config, retries=0))
     outcomes = await asyncio.gather(
-        *(_one(model, example, reader, seed, i) for i, example in enumerate(examples))
+        *(_one(once, example, reader, seed, i) for i, example in enumerate(examples))
     )
     kinds: dict[str, list[_Outcome]] = defaultdict(list)
     for example, outcome in zip(examples, outcomes, strict=True):
@@ -110,6 +112,7 @@ async def _one(
     model: ExperienceModel, example: AnnotatedTransition, reader: StateReader, seed: int, index: int
 ) -> _Outcome:
     session = f"accuracy/{index}"
+    miss: Miss | None
     try:
         answer = await model.answer(
             example.context, seed=seed, session=session, check=lambda text: []

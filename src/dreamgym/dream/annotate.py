@@ -87,8 +87,11 @@ class Annotator:
         *,
         buffer: ReplayBuffer | None,
         config: AnnotateConfig,
+        rationales: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
+        """`rationales` are a teacher's, by (episode id, step); the reader explains the others."""
         self._reader = reader
+        self._rationales = rationales or {}
         self._tasks = tasks
         self._buffer = buffer
         self._config = config
@@ -109,13 +112,15 @@ class Annotator:
             chosen = rng.sample(pool, min(self._config.negatives, len(pool)))
             examples.extend(self._negative(task, facts, turns, transition, a) for a in chosen)
             facts = after
-            turns = [*turns, Turn(transition.action, transition.next_observation.text)]
+            # Worded as the answers are, because in a dream the past is made of answers.
+            seen = self._reader.natural(transition.next_observation.text)
+            turns = [*turns, Turn(transition.action, seen)]
         return examples
 
     def _logged(
         self, task: Task, facts: Facts, turns: Sequence[Turn], transition: Transition
     ) -> AnnotatedTransition:
-        return self._example(
+        example = self._example(
             task,
             facts,
             turns,
@@ -125,6 +130,8 @@ class Annotator:
             success=transition.success,
             negative=False,
         )
+        taught = self._rationales.get((transition.episode_id, transition.step))
+        return example if taught is None else msgspec.structs.replace(example, rationale=taught)
 
     def _relabelled(
         self,
@@ -143,7 +150,8 @@ class Annotator:
         changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
         if not self._config.relabel or changed <= {"at"}:
             return []  # walking about achieves nothing
-        wins, others = [], []
+        wins: list[Task] = []
+        others: list[Task] = []
         tried = rng.sample(self._sentences, min(len(self._sentences), RELABEL_TRIES))
         for sentence in tried:
             if sentence == task.instruction:
@@ -152,7 +160,8 @@ class Annotator:
             if self._reader.achieved(other, before):
                 continue
             verdict = self._reader.achieved(other, after)
-            (wins if verdict else others).append(other)
+            if verdict is not None:
+                (wins if verdict else others).append(other)
         chosen = rng.sample(wins, min(len(wins), self._config.relabel))
         if not transition.success and chosen and others:
             chosen += rng.sample(others, 1)

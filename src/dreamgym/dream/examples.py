@@ -22,7 +22,8 @@ from dreamgym.dream.prompt import (
 )
 from dreamgym.llm.base import Message
 
-_ENTITY = re.compile(r"\b([a-z]+) (\d+)\b")
+_ENTITY = re.compile(r"(?:(?<=\\[nt])|(?<!\\)\b)([a-z]+) (\d+)\b")
+"""An entity; the `n` of a line break escaped in JSON is not part of its name."""
 
 
 class ChatExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,9 @@ class ExampleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Share of step examples whose transition completes a task (rare in logs)."""
     conflict_share: float = 0.03
     """Share of step examples asked again after a wrong first answer with the conflict stated."""
+    kind_weights: dict[str, float] = {}
+    """How often negatives of an action kind (`take/none`) are drawn, relative to 1 for the rest:
+    the near misses an agent really tries are worth more than absurd actions."""
     renumber: float = 0.5
     """Probability of renaming the numbers of entities consistently inside one example: the world
     is the same whichever drawer is called 3, and the model has to look names up, not know them."""
@@ -66,6 +70,9 @@ class ExampleStream:
             self._groups[_group(example)].append(example)
         if not annotated:
             raise ValueError("no annotated transitions to train on; log some episodes first")
+        self._negatives: dict[str, list[AnnotatedTransition]] = defaultdict(list)
+        for example in self._groups["negative"]:
+            self._negatives[example.kind].append(example)
         self._answers = sorted({example.next_text for example in annotated})[:2000]
 
     def draw(self, index: int) -> ChatExample:
@@ -94,7 +101,9 @@ class ExampleStream:
         if draw < config.success_share and groups.get("success"):
             return groups["success"]
         if draw < config.success_share + config.negative_share and groups.get("negative"):
-            return groups["negative"]
+            kinds = list(self._negatives)
+            weights = [config.kind_weights.get(kind, 1.0) for kind in kinds]
+            return self._negatives[rng.choices(kinds, weights)[0]]
         return groups.get("step") or groups.get("success") or groups["negative"]
 
     def _asked_again(
@@ -116,8 +125,9 @@ def renumber(
     """Rename entity numbers by one random permutation per word, the same everywhere.
 
     >>> import random
-    >>> m, t = renumber([Message("user", "go to desk 1")], "You arrive at desk 1.", random.Random(1))
-    >>> m[0].content[6:] == t[14:-1]
+    >>> asked = [Message("user", "go to desk 1")]
+    >>> said, target = renumber(asked, "You arrive at desk 1.", random.Random(1))
+    >>> said[0].content[6:] == target[14:-1]
     True
     """
     numbers: dict[str, set[int]] = defaultdict(set)

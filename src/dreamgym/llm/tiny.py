@@ -161,7 +161,7 @@ def _compositional(
     for index, text in enumerate(texts):
         # The bare word and the bare number start near the entities they are part of.
         if text.strip() in parts:
-            noise = torch.randn(embedding.shape[1]) * std * 0.5**0.5
+            noise = torch.randn(embedding.shape[1]) * std * 0.1**0.5
             result[index] = parts[text.strip()] + noise
     return result
 

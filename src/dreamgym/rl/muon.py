@@ -26,7 +26,8 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         gram = x @ x.mT
         x = _A * x + (_B * gram + _C * gram @ gram) @ x
-    return x.mT if is_tall else x
+    result: Tensor = x.mT if is_tall else x
+    return result
 
 
 class Muon(torch.optim.Optimizer):

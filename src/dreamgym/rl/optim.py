@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 import torch
@@ -17,7 +18,7 @@ from dreamgym.rl.schedule import Schedule, decay
 class OptimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The optimiser and its schedule."""
 
-    optimizer: Literal[adamw, muon] = "adamw"
+    optimizer: Literal["adamw", "muon"] = "adamw"
     """`muon`: Muon for the hidden matrices, AdamW for everything else; for models trained from
     scratch."""
     learning_rate: float = 3e-4
@@ -103,6 +104,8 @@ class Stepper:
                 continue
             key = (factors.get(name, 1.0), parameter.ndim >= 2)
             groups.setdefault(key, []).append(parameter)
+        if not groups:  # all are Muon's, adapters for example; AdamW wants a group nevertheless
+            groups[1.0, False] = []
         self._adam = torch.optim.AdamW(
             [
                 {"params": members, "weight_decay": config.weight_decay * decays, "factor": factor}

@@ -1,16 +1,15 @@
-"""The commands of the command line: arguments in, library calls, exit code out."""
+"""`dreamgym demo`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
-Add = Callable[[argparse.ArgumentParser], None]
-Run = Callable[[argparse.Namespace], int]
+from dreamgym.commands.common import open_folder
 
 
-def _add_demo(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `dreamgym demo`."""
     parser.add_argument("--preset", default="tiny", help="tiny (default) or smollm2")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--algorithm", default="grpo", help="grpo (default) or ppo")
@@ -29,9 +28,8 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run_demo(options: argparse.Namespace) -> int:
-    import shutil
-
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and return the exit code."""
     from msgspec.structs import replace
 
     from dreamgym.config import override
@@ -48,26 +46,5 @@ def _run_demo(options: argparse.Namespace) -> int:
     )
     config = override(config, options.overrides)
     path = options.out or Path("runs") / ("demo-naive" if options.naive else "demo")
-    if options.fresh and path.exists():
-        shutil.rmtree(path)
-    run_demo(config, path)
+    run_demo(config, open_folder(str(path), resume=False, fresh=options.fresh))
     return 0
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("others", type=Path, nargs="*", help="further runs to compare with")
-
-
-def _run_report(options: argparse.Namespace) -> int:
-    from dreamgym.report import build_report
-
-    print(build_report(options.run, other_runs=options.others))
-    return 0
-
-
-COMMANDS: dict[str, tuple[Add, Run, str]] = {
-    "demo": (_add_demo, _run_demo, "the whole method end to end on the household suite"),
-    "report": (_add_report, _run_report, "write the HTML page of a run"),
-}
-"""Name -> (adds arguments, runs, one line of help)."""
