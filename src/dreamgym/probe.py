@@ -57,7 +57,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionList:
-    """A policy that plays a fixed list of actions and then looks around."""
+    """A policy that plays a fixed list of actions; the episode must end with the list."""
 
     def __init__(self, actions: Sequence[str]) -> None:
         self.name = "replay"

@@ -114,6 +114,8 @@ class Loop:
         self.budget = budget
         self.step = 0
         self.empty_updates = 0
+        self.is_stopped = False
+        """Whether a subscriber asked to stop; kept in the checkpoint."""
         self._publish = publish
         self._subscribers = tuple(subscribers)
         self._on_progress = on_progress or (lambda step, metrics: None)
@@ -121,10 +123,9 @@ class Loop:
 
     async def train(self) -> None:
         """Run to the end, to an exhausted budget, or until a subscriber says stop."""
-        going = True
-        while going and self.step < self.config.iterations and not self._exhausted():
+        while not self.is_stopped and self.step < self.config.iterations and not self._exhausted():
             result = await self.iterate()
-            going = all([await call(self, result) for call in self._subscribers])
+            self.is_stopped = not all([await call(self, result) for call in self._subscribers])
             self.run.log(self.step, stage=self.stage, **result.metrics)
             self._on_progress(self.step, result.metrics)
             self.step += 1
@@ -167,6 +168,7 @@ class Loop:
         state = {
             "step": self.step,
             "empty_updates": self.empty_updates,
+            "is_stopped": self.is_stopped,
             "budget_used": self.budget.used if self.budget else 0,
             "sampler": self.sampler.state_dict(),
             "subscribers": [call.state_dict() for call in self._subscribers],
@@ -180,6 +182,7 @@ class Loop:
             return False
         self.step = int(found["step"])
         self.empty_updates = int(found["empty_updates"])
+        self.is_stopped = bool(found["is_stopped"])
         if self.budget is not None:
             self.budget.used = int(found["budget_used"])
         self.sampler.load_state_dict(found["sampler"])

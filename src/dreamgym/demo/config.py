@@ -127,7 +127,10 @@ class S2RConfig(_Config, frozen=True, kw_only=True):
 
     budget: int = 4000
     """Real transitions, for S2R and for the real-only baseline alike."""
-    loop: LoopConfig = LoopConfig(iterations=1000, tasks_per_iteration=8, group_size=8)
+    loop: LoopConfig = LoopConfig(
+        iterations=1000, tasks_per_iteration=8, group_size=8, checkpoint_every=1
+    )
+    """Checkpoints after every iteration: no real transition is spent twice."""
 
 
 class EvaluationConfig(_Config, frozen=True, kw_only=True):

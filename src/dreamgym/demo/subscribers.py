@@ -93,7 +93,8 @@ class Prober:
         self._recent += [
             r for group in result.groups for r in group.rollouts if r.success and not r.is_fault
         ]
-        if (result.step + 1) % self._ctx.config.probe.every:
+        every = self._ctx.config.probe.every
+        if not every or (result.step + 1) % every:
             return True
         dream = result.metrics["rollout/success"]
         found = await self._look(loop, result.step)
@@ -134,12 +135,18 @@ class Prober:
 
     def state_dict(self) -> State:
         """Return guard, counter and the refresher's state."""
-        return {"guard": self.guard.state_dict(), "transitions": self.transitions}
+        return {
+            "guard": self.guard.state_dict(),
+            "transitions": self.transitions,
+            "refresher": self._refresher.state_dict() if self._refresher else None,
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
         self.guard.load_state_dict(state["guard"])
         self.transitions = int(state["transitions"])
+        if self._refresher is not None:
+            self._refresher.load_state_dict(state["refresher"])
 
 
 def _metrics(found: ProbeResult) -> dict[str, float]:

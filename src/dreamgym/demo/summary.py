@@ -30,6 +30,7 @@ def make_summary(ctx: DemoContext) -> dict[str, Any]:
         "algorithm": config.algorithm,
         "seed": config.seed,
         "naive": config.is_naive,
+        "shared_weights": config.agent.from_experience,
         "wall_seconds": sum(stage["seconds"] for stage in done.values()),
         "stages": [{"name": name, "seconds": stage["seconds"]} for name, stage in done.items()],
         "real_success": {k: results[s] for k, s in STAGES.items() if s in results},
@@ -54,7 +55,8 @@ def _transitions(results: dict[str, Any]) -> dict[str, int]:
     if "collect" in results:
         counts["warm_start"] = results["collect"]["warm_start"]
         agent = results.get("collect_agent", {}).get("agent_logs", 0)
-        counts["experience_model"] = results["collect"]["logs"] + agent
+        counts["logs"] = results["collect"]["logs"]
+        counts["experience_model"] = counts["logs"] + agent
     if "dream" in results:
         counts["probe"] = results["dream"]["probe_transitions"]
     if "s2r" in results:
@@ -92,6 +94,24 @@ def false_success(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def transitions_behind(summary: dict[str, Any]) -> dict[str, int]:
+    """Return every real transition that a policy's training rests on, by policy.
+
+    The warm start, and with it the baseline, may start from the experience model's weights; then
+    the logs that model was fitted on stand behind them too.
+    """
+    used: dict[str, int] = summary["real_transitions"]
+    start = used.get("warm_start", 0) + (used.get("logs", 0) if summary["shared_weights"] else 0)
+    dream = sum(used.get(key, 0) for key in ("warm_start", "experience_model", "probe"))
+    return {
+        "warm_start": start,
+        "dream": dream,
+        "s2r": dream + used.get("s2r", 0),
+        "real_only_baseline": start + used.get("baseline", 0),
+        "naive": start + used.get("logs", 0),
+    }
+
+
 def print_table(summary: dict[str, Any], path: Path) -> None:
     """Print the result in the terminal."""
     from rich.console import Console
@@ -101,13 +121,7 @@ def print_table(summary: dict[str, Any], path: Path) -> None:
     table = Table(title="Success in the real environment, rooms never seen")
     for column in ("policy", "sampled", "95 % interval", "greedy", "n", "real transitions"):
         table.add_column(column, justify="left" if column == "policy" else "right")
-    used = summary["real_transitions"]
-    spent = {
-        "warm_start": used.get("warm_start"),
-        "dream": sum(used.get(k, 0) for k in ("warm_start", "experience_model", "probe")),
-        "s2r": sum(used.get(k, 0) for k in ("warm_start", "experience_model", "probe", "s2r")),
-        "real_only_baseline": used.get("warm_start", 0) + used.get("baseline", 0),
-    }
+    spent = transitions_behind(summary)
     for name, row in real.items():
         low, high = row["ci95"]
         table.add_row(
