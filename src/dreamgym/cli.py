@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     except KeyboardInterrupt:
         return _fail(
-            "interrupted; what was written is complete up to the last finished step, "
-            "run the same command again to go on",
+            "interrupted; what was written stays, run the same command again to go on "
+            "(training: from the last checkpoint)",
             130,
         )
 

@@ -37,7 +37,10 @@ def fails(capsys: pytest.CaptureFixture[str], arguments: list[str], *expected: s
         (["collect", "--policy", "noisy", "--option", "sise=small"], "did you mean 'size'"),
         (["collect", "--policy", "noisy", "--tasks", "0"], "tasks must be at least 1"),
         (["collect", "--policy", "noisy", "--episodes", "0"], "at least 1; got 0"),
-        (["collect", "--policy", "noisy", "--set", "limits.max_step=3"], "did you mean 'max_steps'"),
+        (
+            ["collect", "--policy", "noisy", "--set", "limits.max_step=3"],
+            "did you mean 'max_steps'",
+        ),
         (["collect", "--policy", "noisy", "--set", "seed=x"], "seed must be int; got 'x'"),
         (["collect", "--recipe", "nowhere.toml"], "'nowhere.toml' does not exist"),
         (["evaluate", "--policy", "runs/none"], "'runs/none' does not exist"),
@@ -105,11 +108,10 @@ def test_broken_lines_are_reported_with_file_and_line_and_the_rest_is_used(
     lines.append(b"not json")
     logs.write_bytes(b"\n".join(lines) + b"\n")
     capsys.readouterr()
-    smallest = ["--set", "model.hidden=16", "--set", "model.layers=1", "--set", "model.heads=1"]
-    code = main(
-        ["clone", "--logs", str(logs), "--out", str(tmp_path / "agent"), "--steps", "1"]
-        + [*smallest, "--set", "model.kv_heads=1"]
-    )
+    sizes = ("hidden=16", "layers=1", "heads=1", "kv_heads=1")
+    smallest = [word for size in sizes for word in ("--set", f"model.{size}")]
+    clone = ["clone", "--logs", str(logs), "--out", str(tmp_path / "agent"), "--steps", "1"]
+    code = main([*clone, *smallest])
     shown = capsys.readouterr()
     assert code == 0
     assert f"{logs}:3: " in shown.err

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cli_fixtures import collected
 
 from dreamgym.cli import main
 
@@ -72,6 +73,7 @@ def test_scripted_policies_play_without_the_training_stack(tmp_path: Path) -> No
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     arguments: list[str], tmp_path: Path
 ) -> None:
+    collected(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"")
     code = (

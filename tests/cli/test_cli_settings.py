@@ -10,7 +10,8 @@ from dreamgym.cli import main
 from dreamgym.errors import ConfigError
 from dreamgym.pipeline.collecting import CollectSettings
 from dreamgym.pipeline.evaluating import EvaluateSettings
-from dreamgym.pipeline.settings import Recipe, load_settings, parse_options
+from dreamgym.pipeline.settings import Recipe, SuiteSettings, load_settings, parse_options
+from dreamgym.pipeline.suites import open_suite
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))
 
@@ -35,7 +36,7 @@ def test_flags_win_over_the_recipe_and_set_wins_over_flags(tmp_path: Path) -> No
 
 def test_options_of_a_suite_are_added_to_those_of_the_recipe(tmp_path: Path) -> None:
     path = recipe(tmp_path, '[evaluate.suite.options]\nsize = "small"\nseed = 1\n')
-    options = parse_options(["seed=2", "kinds=[\"pick_two_obj_and_place\"]"])
+    options = parse_options(["seed=2", 'kinds=["pick_two_obj_and_place"]'])
     settings = load_settings(
         EvaluateSettings, "evaluate", recipe=path, flags={"suite.options": options}
     )
@@ -85,9 +86,29 @@ def test_dry_run_prints_resolved_settings_and_writes_nothing(
 ) -> None:
     out = tmp_path / "logs.jsonl"
     arguments = ["collect", "--policy", "noisy", "--policy", "survey", "--out", str(out)]
-    assert main([*arguments, "--option", "size=full", "--set", "limits.max_steps=9", "--dry-run"]) == 0
+    assert (
+        main([*arguments, "--option", "size=full", "--set", "limits.max_steps=9", "--dry-run"]) == 0
+    )
     resolved = json.loads(capsys.readouterr().out)
     assert resolved["policy"] == ["noisy", "survey"]
     assert resolved["suite"] == {"name": "household", "options": {"size": "full"}}
     assert resolved["limits"]["max_steps"] == 9
     assert not out.exists()
+
+
+def test_a_suite_that_generates_its_tasks_gives_as_many_as_asked() -> None:
+    for count in (5, 230):
+        _, tasks = open_suite(SuiteSettings(options={"size": "small"}), "train", count)
+        assert len({task.id for task in tasks}) == count
+
+
+def test_given_tasks_are_sampled_over_the_whole_list_and_larger_samples_hold_smaller_ones() -> None:
+    settings = SuiteSettings(options={"size": "small", "num_tasks": 120})
+    _, everything = open_suite(settings, "valid_unseen", 500)
+    _, some = open_suite(settings, "valid_unseen", 12)
+    _, more = open_suite(settings, "valid_unseen", 40)
+    assert (len(everything), len(some), len(more)) == (120, 12, 40)
+    places = [everything.index(task) for task in some]
+    assert places == sorted(places)
+    assert places[0] < 40 and places[-1] >= 80
+    assert {task.id for task in some} < {task.id for task in more}

@@ -6,11 +6,11 @@ import argparse
 
 from dreamgym.commands.common import (
     open_folder,
+    open_run,
     print_settings,
     recipe_flags,
     report_logs,
     resolve,
-    run_config,
     setting,
 )
 
@@ -35,7 +35,6 @@ def run(options: argparse.Namespace) -> int:
     from dreamgym.pipeline.cloning import CloneSettings, clone_policy
     from dreamgym.pipeline.logs import read_logs
     from dreamgym.pipeline.models import check_model_name
-    from dreamgym.runs import RunFolder
 
     settings = resolve(options, CloneSettings, "clone")
     if options.dry_run:
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     logs = read_logs(settings.logs)
     report_logs(logs)
     folder = open_folder(settings.out, resume=False, fresh=options.fresh)
-    with RunFolder(folder, run_config(settings), seeds={"seed": settings.seed}) as folder_run:
+    with open_run(folder, settings, seed=settings.seed) as folder_run:
         if not folder_run.stage_done("clone"):
             result = clone_policy(settings, logs, folder_run)
             folder_run.mark_stage("clone", result)

@@ -14,6 +14,7 @@ from dreamgym.errors import ConfigError
 if TYPE_CHECKING:
     from dreamgym.pipeline.logs import Logs
     from dreamgym.pipeline.settings import Settings
+    from dreamgym.runs import RunFolder
 
     S = TypeVar("S", bound=Settings)
 else:
@@ -48,7 +49,7 @@ def switch(parser: argparse.ArgumentParser, flag: str, key: str, help: str) -> N
 
 def suite_flags(parser: argparse.ArgumentParser) -> None:
     """Add `--suite` and `--option`."""
-    setting(parser, "--suite", "suite.name", "name of the suite (default household)")
+    setting(parser, "--suite", "suite.name", "name of the real suite, e.g. household")
     parser.add_argument(
         "--option",
         action="append",
@@ -90,13 +91,6 @@ def resolve(options: argparse.Namespace, kind: type[S], section: str) -> S:
     return load_settings(
         kind, section, recipe=options.recipe, flags=flags, overrides=options.overrides
     )
-
-
-def run_config(settings: Settings) -> dict[str, Any]:
-    """Return the settings a run folder remembers: all but its own place, so that it can move."""
-    from dreamgym.config import dump_config
-
-    return {key: value for key, value in dump_config(settings).items() if key != "out"}
 
 
 def print_settings(settings: Settings) -> int:
@@ -154,11 +148,26 @@ def open_folder(path: str, *, resume: bool, fresh: bool) -> Path:
     exists = (folder / "config.json").exists()
     if resume and not exists:
         raise ConfigError(f"there is no run to resume in {path!r}; leave out --resume to start it")
-    if fresh and exists:
+    if fresh and exists:  # anything else is not ours to delete
         import shutil
 
         shutil.rmtree(folder)
     return folder
+
+
+def open_run(folder: Path, settings: Settings, *, seed: int, force: bool = False) -> RunFolder:
+    """Return the run folder for these settings; use it as a context manager.
+
+    A run that holds no result yet (no finished stage, no checkpoint) takes new settings, so that
+    a first try that failed can be corrected; a later one is only continued with the same.
+    """
+    from dreamgym.config import dump_config
+    from dreamgym.runs import RunFolder
+
+    has_result = (folder / "stages.json").exists() or any(folder.glob("checkpoints/*"))
+    # Not its own place: a run folder may be moved.
+    config = {key: value for key, value in dump_config(settings).items() if key != "out"}
+    return RunFolder(folder, config, seeds={"seed": seed}, force=force or not has_result)
 
 
 def resume_flags(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 from dreamgym.commands.common import (
     open_folder,
+    open_run,
     print_settings,
     print_table,
     recipe_flags,
     report_logs,
     resolve,
-    run_config,
     setting,
     share,
 )
@@ -45,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
     from dreamgym.pipeline.fitting import fit_dream
     from dreamgym.pipeline.logs import read_logs
     from dreamgym.pipeline.models import check_model_name
-    from dreamgym.runs import RunFolder
 
     settings = resolve(options, FitSettings, "fit")
     if options.dry_run:
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     logs = read_logs(settings.logs)
     report_logs(logs)
     folder = open_folder(settings.out, resume=False, fresh=options.fresh)
-    with RunFolder(folder, run_config(settings), seeds={"seed": settings.seed}) as folder_run:
+    with open_run(folder, settings, seed=settings.seed) as folder_run:
         if not folder_run.stage_done("fit"):
             result = fit_dream(settings, logs, folder_run)
             folder_run.mark_stage("fit", result)

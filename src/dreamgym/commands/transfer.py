@@ -6,11 +6,11 @@ import argparse
 
 from dreamgym.commands.common import (
     open_folder,
+    open_run,
     print_settings,
     recipe_flags,
     resolve,
     resume_flags,
-    run_config,
     setting,
     suite_flags,
 )
@@ -35,14 +35,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Transfer, print what it took, and return the exit code."""
     from dreamgym.commands.transferring import TransferSettings, transfer_policy
-    from dreamgym.runs import RunFolder
 
     settings = resolve(options, TransferSettings, "transfer")
     if options.dry_run:
         return print_settings(settings)
     folder = open_folder(settings.out, resume=options.resume, fresh=options.fresh)
-    seeds = {"seed": settings.seed}
-    with RunFolder(folder, run_config(settings), seeds=seeds, force=options.resume) as folder_run:
+    with open_run(folder, settings, seed=settings.seed, force=options.resume) as folder_run:
         report = transfer_policy(settings, folder_run)
         folder_run.write_summary(report)
     print(

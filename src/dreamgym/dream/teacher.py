@@ -50,10 +50,18 @@ class TeacherConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Longer observations are cut, with a marker."""
     max_concurrent: int = 8
     """Trajectories under way at once."""
+    give_up_after: int = 8
+    """Failures of the model in a row after which it is not asked for further trajectories."""
 
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could be asked."""
-        for name in ("attempts", "max_tokens", "max_observation_chars", "max_concurrent"):
+        for name in (
+            "attempts",
+            "max_tokens",
+            "max_observation_chars",
+            "max_concurrent",
+            "give_up_after",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
 
@@ -87,13 +95,16 @@ class Teacher:
         self.reasons: dict[str, str] = {}
         """Episode id -> why it was given up."""
         self._seed = seed
+        self._failures = 0
+        """Failures of the model (not: unusable replies) in a row."""
 
     async def annotate(self, rollout: Rollout) -> Annotation | None:
         """Return the annotation of a trajectory, None (a counted fault) if none could be had."""
         messages = teacher_messages(rollout, self.config)
         asked = list(messages)
-        reason = ""
-        for attempt in range(self.config.attempts):
+        reason = "not asked: the teacher had failed too often in a row"
+        attempts = self.config.attempts if self._failures < self.config.give_up_after else 0
+        for attempt in range(attempts):
             self.counters["teacher/calls"] += 1
             try:
                 reply = await self.chat.reply(
@@ -102,6 +113,7 @@ class Teacher:
                     max_tokens=self.config.max_tokens,
                     temperature=self.config.temperature,
                 )
+                self._failures = 0
                 if reply.finish == "length":
                     raise ReplyProblem("the reply was cut at the token limit")
                 found = parse_annotation(reply.text, rollout)
@@ -111,6 +123,7 @@ class Teacher:
                 complaint = Message("user", f"unusable: {reason}. answer again.")
                 asked = [*messages, Message("assistant", reply.text), complaint]
             except ModelError as error:
+                self._failures += 1
                 reason = str(error)
                 break  # the endpoint has already retried what may pass
             else:

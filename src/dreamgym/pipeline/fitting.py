@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ def fit_dream(
     reader = reader_for(logs.suite, transitions)
     games = split_games(logs, reader, settings)
     taught, counters = teach(settings, games.fitting, run.path, teacher)
+    shutil.rmtree(run.path / "buffer", ignore_errors=True)  # of a fit that was killed
     buffer = open_buffer(run.path / "buffer", settings.buffer_capacity)
     buffer.add(t for rollout in games.fitting for t in rollout.transitions)
     annotator = Annotator(

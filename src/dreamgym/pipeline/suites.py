@@ -13,28 +13,29 @@ from dreamgym.envs.table import make_suite
 from dreamgym.errors import ConfigError, unknown_name
 from dreamgym.pipeline.settings import PlaySettings, SuiteSettings
 from dreamgym.replay.guard import EVALUATION_SPLITS
+from dreamgym.seeds import derive_seed
 
 if TYPE_CHECKING:
     from dreamgym.types import Task
 
 
 def open_suite(settings: SuiteSettings, split: str, num_tasks: int) -> tuple[Suite, list[Task]]:
-    """Return a suite and the first tasks of a split, fewer where the split has fewer.
+    """Return a suite and tasks of a split, fewer where the split has fewer.
 
-    A suite that makes its own tasks (it has a `num_tasks` option) is asked for enough of them.
+    A suite that generates its tasks is asked for as many.  Of given tasks a fixed random sample is
+    taken: lists of games are often sorted by type and room, so the first ones would be all alike.
     Raises `ConfigError` for unknown names and for an empty split.
     """
     if num_tasks < 1:
         raise ConfigError(f"tasks must be at least 1; got {num_tasks}")
     suite = make_suite(settings.name, **settings.options)
-    tasks = list(suite.tasks(split))
-    if len(tasks) < num_tasks and getattr(suite, "num_tasks", 0) is None:
-        # None: the suite's own default number of tasks, which was not chosen by anybody.
+    if getattr(suite, "source", "") == "generated" and "num_tasks" not in settings.options:
         suite = make_suite(settings.name, **settings.options, num_tasks=num_tasks)
-        tasks = list(suite.tasks(split))
+    tasks = list(suite.tasks(split))
     if not tasks:
         raise ConfigError(f"split {split!r} of suite {settings.name!r} has no tasks")
-    return suite, tasks[:num_tasks]
+    order = sorted(range(len(tasks)), key=lambda i: derive_seed("panel", split, tasks[i].id))
+    return suite, [tasks[i] for i in sorted(order[:num_tasks])]
 
 
 def refuse_evaluation_split(split: str, *, allow: bool, purpose: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -153,8 +154,11 @@ def dream_suite(dream: Dream, buffer: ReplayBuffer | None, episode: DreamConfig)
 
 def _train_in_dream(settings: TrainSettings, dream: Dream, run: RunFolder) -> dict[str, Any]:
     # The run has a buffer of its own: several runs may start from one dream.
+    is_new = run.load_checkpoint("dream-latest") is None
+    if is_new:
+        shutil.rmtree(run.path / "buffer", ignore_errors=True)  # of a start that was killed
     buffer = open_buffer(run.path / "buffer", dream.settings.buffer_capacity)
-    if not len(buffer):
+    if is_new:
         buffer.add(dream.transitions)
     episode = replace(settings.episode, max_steps=settings.loop.max_steps)
     suite = dream_suite(dream, buffer, episode)
