@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from dreamgym.collect import read_rollouts
-from dreamgym.demo.subscribers import BufferGrower, Recorder
+from dreamgym.pipeline.subscribers import BufferGrower, Recorder
 from dreamgym.replay.buffer import ReplayBuffer
 from dreamgym.replay.encode import HashedNgramEncoder
 from dreamgym.runs import RunFolder

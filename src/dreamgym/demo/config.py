@@ -13,6 +13,7 @@ from dreamgym.dream.experience import ExperienceConfig
 from dreamgym.dream.prompt import PromptConfig
 from dreamgym.errors import unknown_name
 from dreamgym.fit import FitConfig
+from dreamgym.pipeline.curriculum import CurriculumSettings
 from dreamgym.probe import ProbeConfig
 from dreamgym.train import LoopConfig
 
@@ -192,12 +193,8 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     rl: RLConfig = RLConfig()
     dream: DreamConfig = DreamConfig(max_steps=25)
     dream_loop: LoopConfig = LoopConfig(iterations=40)
-    max_generated_share: float = 0.3
-    """λ: largest share of generated tasks in an iteration."""
-    grow_every: int = 5
-    """Iterations between rounds of writing new tasks."""
-    generated_tokens: int = 160
-    """Token limit of a written task list or scenario."""
+    curriculum: CurriculumSettings = CurriculumSettings()
+    """How tasks are weighted and varied; its switch is `levers.curriculum`."""
     probe: ProbeConfig = ProbeConfig()
     s2r: S2RConfig = S2RConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -9,12 +9,13 @@ from typing import Any
 from dreamgym.curriculum.base import TaskSampler
 from dreamgym.curriculum.sampler import UniformSampler
 from dreamgym.demo.context import Agent, DemoContext, make_learner
-from dreamgym.demo.curriculum import TaskWriter, make_sampler
 from dreamgym.demo.logged import Logged, make_buffer
 from dreamgym.demo.refresh import Refresher
-from dreamgym.demo.subscribers import BufferGrower, Prober, Recorder
+from dreamgym.demo.subscribers import Prober
 from dreamgym.dream.env import DreamSuite
 from dreamgym.envs.base import Suite
+from dreamgym.pipeline.curriculum import TaskWriter, make_curriculum
+from dreamgym.pipeline.subscribers import BufferGrower, Recorder
 from dreamgym.progress import Progress, progress
 from dreamgym.rl.algorithm import Algorithm, make_algorithm
 from dreamgym.rollout.budget import TransitionBudget
@@ -40,8 +41,16 @@ def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
     subscribers: list[Subscriber] = [Recorder(ctx.run, "dream")]
     sampler: TaskSampler
     if levers.curriculum:
-        sampler = curriculum = make_sampler(ctx, logged, experience.chat)
-        subscribers.append(TaskWriter(curriculum, every=config.grow_every))
+        sampler = curriculum = make_curriculum(
+            logged.seed_tasks,
+            logged.reader,
+            experience.chat,
+            config.curriculum,
+            compact=ctx.is_compact,
+            seed=ctx.seed("curriculum"),
+            evaluation_tasks=ctx.evaluation_tasks,
+        )
+        subscribers.append(TaskWriter(curriculum, every=config.curriculum.grow_every))
     else:
         sampler = UniformSampler(logged.seed_tasks, seed=ctx.seed("sampler"))
     if levers.replay:

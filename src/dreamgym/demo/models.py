@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dreamgym.clone import ENTITY, action_text
+from dreamgym.clone import action_text
 from dreamgym.demo.context import DemoContext
+from dreamgym.pipeline.models import MACROS
 from dreamgym.seeds import derive_seed
-
-MACROS = (
-    "<think>",
-    "</think>",
-    "<action>",
-    "</action>",
-    '{"next_state":"',
-    '","reward":0,"done":false}',
-    '","reward":1,"done":true}',
-    ". ok. ",
-    ". no effect: ",
-    ". holding nothing. ",
-)
-"""Strings that get one token each in the tokenizer of the small models."""
 
 
 def new_models(ctx: DemoContext, role: Literal["agent", "experience"]) -> tuple[Any, Any]:
@@ -57,14 +44,14 @@ def shared_tokenizer(ctx: DemoContext) -> Any:
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(path)
-    from dreamgym.llm.tiny import build_tokenizer
+    from dreamgym.llm.tiny import build_tokenizer, entity_names
 
     texts = _texts(ctx)
-    names = sorted({word for text in texts for word, _ in ENTITY.findall(text)})
-    # Names stand alone: merged into phrases, `plate` in a task sentence and `plate 1` in an
-    # observation would have nothing in common.
     tokenizer = build_tokenizer(
-        texts, vocab_size=ctx.config.experience.vocab_size, words=names, macros=MACROS
+        texts,
+        vocab_size=ctx.config.experience.vocab_size,
+        words=entity_names(texts),
+        macros=MACROS,
     )
     tokenizer.save_pretrained(path)
     return tokenizer

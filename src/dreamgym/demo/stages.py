@@ -11,16 +11,17 @@ from msgspec.structs import replace
 from dreamgym.clone import augmented, demonstrations
 from dreamgym.collect import collect
 from dreamgym.demo.context import Agent, DemoContext, make_learner
-from dreamgym.demo.curriculum import mode_examples
 from dreamgym.demo.logged import Logged, count_transitions, load_rollouts, make_buffer
 from dreamgym.demo.models import new_models
 from dreamgym.dream.accuracy import measure_accuracy
 from dreamgym.dream.annotate import AnnotatedTransition, Annotator
+from dreamgym.dream.examples import ChatExample
 from dreamgym.dream.experience import ExperienceModel
 from dreamgym.envs.base import Policy
 from dreamgym.evaluate import Evaluation, evaluate
 from dreamgym.fit import TokenStream, train_on_stream
 from dreamgym.llm.render import Renderer
+from dreamgym.pipeline.curriculum import mode_examples
 from dreamgym.progress import progress
 from dreamgym.replay.buffer import ReplayBuffer
 from dreamgym.rl.sft import SFTConfig, SftExample, fit_sft
@@ -168,7 +169,14 @@ def fit_on(
         rate = config.learning_rate * REFIT_RATE
     fit = replace(fit, steps=steps or fit.steps, seed=ctx.seed("fit", name, start))
     learner = make_learner(model, tokenizer, config, rate=rate, supervised=True)
-    extra = mode_examples(ctx, logged.seed_tasks) if ctx.config.levers.curriculum else []
+    extra: list[ChatExample] = []
+    if ctx.config.levers.curriculum:
+        extra = mode_examples(
+            logged.seed_tasks,
+            compact=ctx.is_compact,
+            seed=ctx.config.seed,
+            variations=ctx.config.curriculum.proposals,
+        )
     stream = TokenStream(annotated, extra, Renderer(tokenizer), ctx.prompt_config, fit)
     with progress(f"fitting the model {name!r}", fit.steps) as bar:
         loss = train_on_stream(

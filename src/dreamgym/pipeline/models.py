@@ -12,7 +12,7 @@ from dreamgym.agent.prompt import AgentPrompt
 from dreamgym.clone import action_text
 from dreamgym.errors import ConfigError, MissingExtra, unknown_name
 from dreamgym.llm.models import load_model, save_model, smollm2_folder
-from dreamgym.llm.tiny import CHAT_TEMPLATE, build_model, build_tokenizer
+from dreamgym.llm.tiny import CHAT_TEMPLATE, build_model, build_tokenizer, entity_names
 from dreamgym.pipeline.settings import LearningSettings, ModelSettings, PlaySettings
 from dreamgym.pipeline.suites import is_path
 from dreamgym.types import Rollout
@@ -81,7 +81,13 @@ def start_model(
     """
     name = settings.name
     if name == "tiny":
-        tokenizer = build_tokenizer(texts(), vocab_size=settings.vocab_size, macros=MACROS)
+        corpus = texts()
+        tokenizer = build_tokenizer(
+            corpus,
+            vocab_size=settings.vocab_size,
+            words=entity_names(corpus),
+            macros=MACROS,
+        )
         model = build_model(
             tokenizer,
             hidden=settings.hidden,
