@@ -105,7 +105,7 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
 
     episodes: int = 200
     """Demonstrations: episodes of the searcher, which knows nothing hidden."""
-    steps: int = 350
+    steps: int = 320
     batch_tokens: int = 2048
     """Tokens per optimiser step."""
     learning_rate: float = 2e-3
@@ -144,8 +144,8 @@ class EvaluationConfig(_Config, frozen=True, kw_only=True):
 class NaiveConfig(_Config, frozen=True, kw_only=True):
     """The ungrounded run shown beside the grounded one."""
 
-    iterations: int = 20
-    fit_steps: int = 250
+    iterations: int = 15
+    fit_steps: int = 200
     evaluate_every: int = 6
     evaluate_tasks: int = 100
 
@@ -174,15 +174,16 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
             history=1,
         ),
         max_tokens=96,
+        retries=3,
     )
     fit: FitConfig = FitConfig(
-        steps=1000,
+        steps=1100,
         mixture=ExampleConfig(
             negative_share=0.4,
             kind_weights={"take/none": 5.0, "move/none": 5.0, "go/none": 3.0, "open/none": 2.0},
         ),
     )
-    refit_steps: int = 150
+    refit_steps: int = 120
     """Further steps after the agent's own logs came in."""
     accuracy_examples: int = 1500
     """Held-out examples the experience model is measured on."""
@@ -192,10 +193,10 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     """Options of GRPO beyond the group size."""
     rl: RLConfig = RLConfig()
     dream: DreamConfig = DreamConfig(max_steps=25)
-    dream_loop: LoopConfig = LoopConfig(iterations=40)
+    dream_loop: LoopConfig = LoopConfig(iterations=40, tasks_per_iteration=8, group_size=8)
     curriculum: CurriculumSettings = CurriculumSettings()
     """How tasks are weighted and varied; its switch is `levers.curriculum`."""
-    probe: ProbeConfig = ProbeConfig()
+    probe: ProbeConfig = ProbeConfig(every=10, refresh_steps=30)
     s2r: S2RConfig = S2RConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     naive: NaiveConfig | None = NaiveConfig()

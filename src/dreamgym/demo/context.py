@@ -25,6 +25,7 @@ from dreamgym.types import Task
 
 if TYPE_CHECKING:
     from dreamgym.envs.household.suite import HouseholdSuite
+    from dreamgym.llm.cache import CachedChat
     from dreamgym.llm.engine import KVEngine
     from dreamgym.rl.learner import Learner
 
@@ -51,16 +52,23 @@ class Dreamer:
     """The experience model of a run: weights, engine, and what asks it."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, engine: KVEngine, experience: ExperienceModel
+        self,
+        model: Any,
+        tokenizer: Any,
+        engine: KVEngine,
+        chat: CachedChat,
+        experience: ExperienceModel,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.engine = engine
+        self.chat = chat
         self.experience = experience
 
     def publish(self) -> None:
-        """Hand changed weights to the engine."""
+        """Hand changed weights to the engine; remembered answers are the old weights'."""
         self.engine.sync()
+        self.chat.forget()
 
 
 class DemoContext:
@@ -94,14 +102,20 @@ class DemoContext:
         return pool
 
     @property
+    def demonstrated_tasks(self) -> Sequence[Task]:
+        """Training games with a demonstration; the agent knows them, so it never dreams them."""
+        return self._pool[: self.config.clone.episodes]
+
+    @property
     def logged_tasks(self) -> Sequence[Task]:
-        """Training games that get logged."""
-        return self._pool[: self.config.logs.tasks]
+        """Further training games that get logged."""
+        start = self.config.clone.episodes
+        return self._pool[start : start + self.config.logs.tasks]
 
     @property
     def other_tasks(self) -> Sequence[Task]:
         """Training games that are never logged: for the probe and for sim-to-real."""
-        return self._pool[self.config.logs.tasks :]
+        return self._pool[self.config.clone.episodes + self.config.logs.tasks :]
 
     @property
     def probe_tasks(self) -> Sequence[Task]:
@@ -175,6 +189,7 @@ class DemoContext:
 
     def load_dreamer(self, name: str = "experience") -> Dreamer:
         """Return the saved experience model, ready to answer."""
+        from dreamgym.llm.cache import CachedChat
         from dreamgym.llm.engine import KVEngine
         from dreamgym.llm.local import LocalChat
 
@@ -182,8 +197,9 @@ class DemoContext:
         engine = KVEngine(
             model, max_context=self.config.experience.max_context, max_batch=128, max_sessions=512
         )
-        chat = LocalChat(engine, tokenizer, name)
-        return Dreamer(model, tokenizer, engine, ExperienceModel(chat, self.ask_config))
+        # Members of a group meet the same situations: a greedy answer is computed once.
+        chat = CachedChat(LocalChat(engine, tokenizer, name))
+        return Dreamer(model, tokenizer, engine, chat, ExperienceModel(chat, self.ask_config))
 
     @property
     def prompt_config(self) -> PromptConfig:

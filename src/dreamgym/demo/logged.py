@@ -25,7 +25,7 @@ class Logged:
         ]
         self.reader = ctx.reader.learned([t for r in self.rollouts for t in r.transitions])
         self.tasks = scenario_tasks(self.rollouts, self.reader)
-        ids = [task.id for task in ctx.logged_tasks if task.id in self.tasks]
+        self._ids = ids = [task.id for task in ctx.logged_tasks if task.id in self.tasks]
         count = int(len(ids) * ctx.config.logs.heldout_share)
         self.heldout_ids = frozenset(ids[len(ids) - count :])
 
@@ -41,8 +41,9 @@ class Logged:
 
     @property
     def seed_tasks(self) -> list[Task]:
-        """Tasks a dream may start from: fitted games, with their scenarios."""
-        return [task for key, task in self.tasks.items() if key not in self.heldout_ids]
+        """Tasks a dream may start from, with their scenarios: fitted games without a
+        demonstration, which the agent would only recite."""
+        return [self.tasks[key] for key in self._ids if key not in self.heldout_ids]
 
 
 def make_buffer(ctx: DemoContext, logged: Logged, *, durable: bool = True) -> ReplayBuffer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ def run_demo(config: DemoConfig, path: Path, *, force: bool = False) -> dict[str
     """Run (or go on with) a demo in `path`; returns the summary it wrote."""
     from dreamgym.report import build_report
 
+    # Faults are counted in the metrics; one line each would drown the progress.
+    logging.getLogger("dreamgym.rollout").setLevel(logging.ERROR)
     with RunFolder(path, config, seeds={"seed": config.seed}, force=force) as run:
         ctx = DemoContext(config, run)
         for name, stage in stages(ctx).items():

@@ -11,6 +11,7 @@ action is known to do nothing.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
@@ -28,8 +29,17 @@ if TYPE_CHECKING:
     from dreamgym.replay.buffer import ReplayBuffer
 
 
+_ENTITY = re.compile(r"\b[a-z]+ \d+\b")
+
 RELABEL_TRIES = 40
 """Sentences of other tasks tried on a logged transition."""
+
+
+class WrongAnswer(msgspec.Struct, frozen=True):
+    """An answer that contradicts known facts, and the sentence that says so."""
+
+    text: str
+    conflict: str
 
 
 class AnnotatedTransition(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +54,8 @@ class AnnotatedTransition(msgspec.Struct, frozen=True, kw_only=True):
     """Verb class of the action, with the suffix `/none` where nothing happened."""
     is_negative: bool
     episode_id: str
+    wrong: WrongAnswer | None = None
+    """A plausible wrong answer with the conflict it would be asked again with."""
 
 
 class AnnotateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +70,9 @@ class AnnotateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     relabel: int = 1
     """Other tasks' sentences tried on each logged transition that achieves something: the
     reader decides from the facts whether that task would now be done (reward 1) or not (0)."""
+    wrong_share: float = 0.2
+    """Share of examples that also get a wrong answer with its conflict, to learn to answer again
+    from."""
     seed: int = 0
 
 
@@ -225,7 +240,21 @@ class Annotator:
             kind=f"{kind}/none" if reader.is_no_effect(text) else kind,
             is_negative=negative,
             episode_id=transition.episode_id,
+            wrong=self._wrong(facts, action, text, transition.episode_id),
         )
+
+    def _wrong(self, facts: Facts, action: str, text: str, salt: str) -> WrongAnswer | None:
+        """Exchange one entity of a right answer, the mistake small models make most."""
+        rng = derive_random(self._config.seed, "wrong", salt, action)
+        found = list(_ENTITY.finditer(text))
+        if not found or rng.random() >= self._config.wrong_share:
+            return None
+        spot = rng.choice(found)
+        others = sorted({m[0] for line in facts.values() for m in _ENTITY.finditer(line)})
+        other = rng.choice([name for name in others if name != spot[0]] or [spot[0]])
+        bad = text[: spot.start()] + other + text[spot.end() :]
+        conflicts = self._reader.conflicts(facts, action, bad)
+        return WrongAnswer(bad, conflicts[0]) if conflicts else None
 
     def _similar(self, transition: Transition, action: str) -> list[Transition]:
         if self._buffer is None or not self._config.neighbours:

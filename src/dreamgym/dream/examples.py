@@ -41,8 +41,9 @@ class ExampleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Share of step examples that are free negatives."""
     success_share: float = 0.06
     """Share of step examples whose transition completes a task (rare in logs)."""
-    conflict_share: float = 0.03
-    """Share of step examples asked again after a wrong first answer with the conflict stated."""
+    conflict_share: float = 0.3
+    """Share of examples that have a wrong answer which are shown asked again after it, with the
+    conflict stated."""
     kind_weights: dict[str, float] = {}
     """How often negatives of an action kind (`take/none`) are drawn, relative to 1 for the rest:
     the near misses an agent really tries are worth more than absurd actions."""
@@ -73,7 +74,6 @@ class ExampleStream:
         self._negatives: dict[str, list[AnnotatedTransition]] = defaultdict(list)
         for example in self._groups["negative"]:
             self._negatives[example.kind].append(example)
-        self._answers = sorted({example.next_text for example in annotated})[:2000]
 
     def draw(self, index: int) -> ChatExample:
         """Return the example with this index."""
@@ -90,7 +90,7 @@ class ExampleStream:
             done=example.done,
         )
         if rng.random() < self._config.conflict_share:
-            messages = self._asked_again(messages, example, rng)
+            messages = self._asked_again(messages, example)
         if rng.random() < self._config.renumber:
             messages, target = renumber(messages, target, rng)
         return ChatExample(messages=tuple(messages), target=target, kind=example.kind)
@@ -106,17 +106,14 @@ class ExampleStream:
             return self._negatives[rng.choices(kinds, weights)[0]]
         return groups.get("step") or groups.get("success") or groups["negative"]
 
-    def _asked_again(
-        self, messages: list[Message], example: AnnotatedTransition, rng: random.Random
-    ) -> list[Message]:
-        wrong = rng.choice(self._answers)
-        if wrong == example.next_text:
+    def _asked_again(self, messages: list[Message], example: AnnotatedTransition) -> list[Message]:
+        wrong = example.wrong
+        if wrong is None:
             return messages
         bad = step_target(
-            self._prompt, rationale=example.rationale, next_text=wrong, reward=0.0, done=False
+            self._prompt, rationale=example.rationale, next_text=wrong.text, reward=0.0, done=False
         )
-        fact = rng.choice(list(example.context.known) or ["known facts"])
-        return [*messages, Message("assistant", bad), conflict_message([f"known is {fact}."])]
+        return [*messages, Message("assistant", bad), conflict_message([wrong.conflict])]
 
 
 def renumber(

@@ -80,6 +80,10 @@ class CachedChat:
         # Shielded: the caller who gives up must not take the answer away from the others.
         return await asyncio.shield(task)
 
+    def forget(self) -> None:
+        """Drop all answers from memory, such as when the model behind got new weights."""
+        self._replies.clear()
+
     def release(self, session: str) -> None:
         """Release the session of the wrapped model; answers stay remembered."""
         self._inner.release(session)
