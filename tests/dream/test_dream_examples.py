@@ -86,7 +86,7 @@ def test_the_conflict_share_asks_again_with_a_stated_fact() -> None:
     source = stream(ExampleConfig(conflict_share=1.0, renumber=0.0, success_share=0.2))
     plain = stream(ExampleConfig(conflict_share=0.0, renumber=0.0, success_share=0.2))
     found = 0
-    for index in range(60):
+    for index in range(200):
         asked, first = source.draw(index), plain.draw(index)
         assert asked.target == first.target
         if len(asked.messages) == 1:

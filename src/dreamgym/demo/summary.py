@@ -30,7 +30,9 @@ def make_summary(ctx: DemoContext) -> dict[str, Any]:
         "algorithm": config.algorithm,
         "seed": config.seed,
         "naive": config.is_naive,
-        "shared_weights": config.agent.from_experience,
+        "transitions_behind_shared_weights": results.get("collect", {}).get("logs", 0)
+        if config.agent.from_experience
+        else 0,
         "wall_seconds": sum(stage["seconds"] for stage in done.values()),
         "stages": [{"name": name, "seconds": stage["seconds"]} for name, stage in done.items()],
         "real_success": {k: results[s] for k, s in STAGES.items() if s in results},
@@ -55,8 +57,7 @@ def _transitions(results: dict[str, Any]) -> dict[str, int]:
     if "collect" in results:
         counts["warm_start"] = results["collect"]["warm_start"]
         agent = results.get("collect_agent", {}).get("agent_logs", 0)
-        counts["logs"] = results["collect"]["logs"]
-        counts["experience_model"] = counts["logs"] + agent
+        counts["experience_model"] = results["collect"]["logs"] + agent
     if "dream" in results:
         counts["probe"] = results["dream"]["probe_transitions"]
     if "s2r" in results:
@@ -101,14 +102,15 @@ def transitions_behind(summary: dict[str, Any]) -> dict[str, int]:
     the logs that model was fitted on stand behind them too.
     """
     used: dict[str, int] = summary["real_transitions"]
-    start = used.get("warm_start", 0) + (used.get("logs", 0) if summary["shared_weights"] else 0)
+    shared: int = summary["transitions_behind_shared_weights"]
+    start = used.get("warm_start", 0) + shared
     dream = sum(used.get(key, 0) for key in ("warm_start", "experience_model", "probe"))
     return {
         "warm_start": start,
         "dream": dream,
         "s2r": dream + used.get("s2r", 0),
         "real_only_baseline": start + used.get("baseline", 0),
-        "naive": start + used.get("logs", 0),
+        "naive": start,
     }
 
 
