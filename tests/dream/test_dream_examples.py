@@ -100,6 +100,8 @@ def test_the_conflict_share_asks_again_with_a_stated_fact() -> None:
         assert (reply.reward, reply.done) == (0.0, False)
         assert complaint.role == "user"
         assert re.fullmatch(r"conflict: .+ answer again\.", complaint.content)
+        if first.kind.endswith("/none"):
+            continue
         # one entity was exchanged, nothing else
         pairs = zip(ENTITY.findall(reply.next_state), ENTITY.findall(right), strict=True)
         assert sum(one != other for one, other in pairs) == 1

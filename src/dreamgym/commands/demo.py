@@ -11,7 +11,7 @@ from dreamgym.commands.common import open_folder
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `dreamgym demo`."""
-    parser.add_argument("--preset", default="tiny", help="tiny (default): small models from scratch")
+    parser.add_argument("--preset", default="tiny", help="tiny: small models from scratch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--algorithm", default="grpo", help="grpo (default) or ppo")
     parser.add_argument("--naive", action="store_true", help="only the run without grounding")

@@ -14,7 +14,7 @@ from dreamgym.demo.context import Agent, DemoContext, make_learner
 from dreamgym.demo.logged import Logged, count_transitions, load_rollouts, make_buffer
 from dreamgym.demo.models import new_models
 from dreamgym.dream.accuracy import measure_accuracy
-from dreamgym.dream.annotate import AnnotatedTransition, Annotator
+from dreamgym.dream.annotate import AnnotatedTransition, Annotator, logged_successes
 from dreamgym.dream.examples import ChatExample
 from dreamgym.dream.experience import ExperienceModel
 from dreamgym.envs.base import Policy
@@ -122,6 +122,7 @@ def annotate(
         logged.tasks,
         buffer=buffer if levers.replay else None,
         config=replace(ctx.config.annotate, seed=ctx.seed("annotate")),
+        successes=logged_successes(logged.rollouts, logged.reader),
     )
     for rollout in rollouts:
         if rollout.id not in ctx.annotated:

@@ -70,10 +70,23 @@ class AnnotateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     relabel: int = 1
     """Other tasks' sentences tried on each logged transition that achieves something: the
     reader decides from the facts whether that task would now be done (reward 1) or not (0)."""
-    wrong_share: float = 0.2
+    wrong_share: float = 0.35
     """Share of examples that also get a wrong answer with its conflict, to learn to answer again
     from."""
     seed: int = 0
+
+
+def logged_successes(
+    rollouts: Iterable[Rollout], reader: StateReader
+) -> dict[str, tuple[str, str]]:
+    """Return one logged (action, answer) that had an effect per action kind."""
+    found: dict[str, tuple[str, str]] = {}
+    for rollout in rollouts:
+        for transition in rollout.transitions:
+            text = reader.natural(transition.next_observation.text)
+            if not reader.is_no_effect(text):
+                found.setdefault(reader.action_kind(transition.action), (transition.action, text))
+    return found
 
 
 def scenario_tasks(rollouts: Iterable[Rollout], reader: StateReader) -> dict[str, Task]:
@@ -103,14 +116,20 @@ class Annotator:
         buffer: ReplayBuffer | None,
         config: AnnotateConfig,
         rationales: Mapping[tuple[str, int], str] | None = None,
+        successes: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
-        """`rationales` are a teacher's, by (episode id, step); the reader explains the others."""
+        """`rationales` are a teacher's, by (episode id, step); the reader explains the others.
+
+        `successes` (see `logged_successes`) word the kind answers that actions without effect
+        are asked again after.
+        """
         self._reader = reader
         self._rationales = rationales or {}
         self._tasks = tasks
         self._buffer = buffer
         self._config = config
         self._sentences = sorted({task.instruction for task in tasks.values()})
+        self._successes = dict(successes or {})
 
     def annotate(self, rollout: Rollout) -> list[AnnotatedTransition]:
         """Return the examples of one logged episode: each transition, plus its negatives."""
@@ -244,17 +263,29 @@ class Annotator:
         )
 
     def _wrong(self, facts: Facts, action: str, text: str, salt: str) -> WrongAnswer | None:
-        """Exchange one entity of a right answer, the mistake small models make most."""
+        """Return the mistake a small model makes most, if a known fact speaks against it.
+
+        A right answer with one entity exchanged; for an action without effect, the kind answer
+        that the same verb got elsewhere in the logs.
+        """
         rng = derive_random(self._config.seed, "wrong", salt, action)
-        found = list(_ENTITY.finditer(text))
-        if not found or rng.random() >= self._config.wrong_share:
+        if rng.random() >= self._config.wrong_share:
             return None
-        spot = rng.choice(found)
-        others = sorted({m[0] for line in facts.values() for m in _ENTITY.finditer(line)})
-        other = rng.choice([name for name in others if name != spot[0]] or [spot[0]])
-        bad = text[: spot.start()] + other + text[spot.end() :]
-        conflicts = self._reader.conflicts(facts, action, bad)
+        if self._reader.is_no_effect(text):
+            bad = self._kind_answer(action)
+        else:
+            bad = _exchanged(text, facts, rng)
+        conflicts = self._reader.conflicts(facts, action, bad) if bad else []
         return WrongAnswer(bad, conflicts[0]) if conflicts else None
+
+    def _kind_answer(self, action: str) -> str:
+        """Return a logged success of this verb, told of the entities of this action."""
+        sample = self._successes.get(self._reader.action_kind(action))
+        if sample is None:
+            return ""
+        logged, text = sample
+        names = dict(zip(_ENTITY.findall(logged), _ENTITY.findall(action), strict=False))
+        return _ENTITY.sub(lambda found: names.get(found[0], found[0]), text)
 
     def _similar(self, transition: Transition, action: str) -> list[Transition]:
         if self._buffer is None or not self._config.neighbours:
@@ -267,3 +298,14 @@ class Annotator:
             exclude_task=transition.task_id,
         )
         return [neighbour.transition for neighbour in found]
+
+
+def _exchanged(text: str, facts: Facts, rng: Random) -> str:
+    """Return the text with one entity replaced by another known one, "" if it names none."""
+    found = list(_ENTITY.finditer(text))
+    if not found:
+        return ""
+    spot = rng.choice(found)
+    others = sorted({m[0] for line in facts.values() for m in _ENTITY.finditer(line)})
+    other = rng.choice([name for name in others if name != spot[0]] or [spot[0]])
+    return text[: spot.start()] + other + text[spot.end() :]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dreamgym.clone import action_text
 from dreamgym.dream.accuracy import measure_accuracy
-from dreamgym.dream.annotate import AnnotatedTransition, Annotator, scenario_tasks
+from dreamgym.dream.annotate import AnnotatedTransition, Annotator, logged_successes, scenario_tasks
 from dreamgym.dream.prompt import PromptConfig, step_messages, step_target
 from dreamgym.dream.teacher import Annotation, Rationales, Teacher, rationales
 from dreamgym.envs.base import StateReader
@@ -88,6 +88,7 @@ def fit_dream(
         buffer=buffer if settings.ask.prompt.neighbours else None,
         config=replace(settings.annotate, seed=derive_seed(settings.seed, "annotate")),
         rationales=taught,
+        successes=logged_successes(games.fitting, reader),
     )
     annotated = _annotate(annotator, games.fitting)
     model, tokenizer = start_model(
