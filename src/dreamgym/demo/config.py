@@ -118,7 +118,7 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
 class RLConfig(_Config, frozen=True, kw_only=True):
     """Policy optimisation, the same in the dream and in reality."""
 
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-4
     temperature: float = 1.0
     max_new_tokens: int = 24
 

@@ -74,6 +74,8 @@ def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
         )
         if resume:
             loop.restore()
+        if prober is not None:
+            asyncio.run(prober.begin(loop))
         asyncio.run(loop.train())
     if prober is not None:
         prober.keep_best(loop)

@@ -48,6 +48,16 @@ class Prober:
             result.metrics.update(self._refresher.refresh(found.rollouts))
         return verdict != "stop"
 
+    async def begin(self, loop: Loop) -> None:
+        """Probe the warm start, once: what later probes are held against."""
+        if self.guard.best_real >= 0:
+            return
+        found = await self._look(loop, -1)
+        self.guard.judge(found.real.value, 0.0, -1)
+        loop.run.log(0, stage=f"{loop.stage}_start", **_metrics(found))
+        loop.save("best")
+        loop.save("latest")
+
     async def _look(self, loop: Loop, step: int) -> ProbeResult:
         ctx = self._ctx
         found = await probe(
