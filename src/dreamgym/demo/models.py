@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dreamgym.clone import action_text
 from dreamgym.demo.context import DemoContext
 from dreamgym.pipeline.models import MACROS
 from dreamgym.seeds import derive_seed
@@ -60,27 +59,12 @@ def shared_tokenizer(ctx: DemoContext) -> Any:
 def _texts(ctx: DemoContext) -> list[str]:
     from dreamgym.demo.logged import load_rollouts
     from dreamgym.dream.annotate import AnnotateConfig, Annotator, scenario_tasks
-    from dreamgym.dream.prompt import PromptConfig, step_messages, step_target
+    from dreamgym.pipeline.fitting import tokenizer_texts
 
     rollouts = [*load_rollouts(ctx, "logs"), *load_rollouts(ctx, "demonstrations")]
     tasks = scenario_tasks(rollouts, ctx.reader)
     annotator = Annotator(
         ctx.reader, tasks, buffer=None, config=AnnotateConfig(negatives=1, relabel=0)
     )
-    prompt = PromptConfig(style="compact", neighbours=0)
-    texts: list[str] = []
-    for rollout in rollouts:
-        texts.append(rollout.transitions[0].observation.text)
-        for example in annotator.annotate(rollout):
-            texts += [m.content for m in step_messages(prompt, example.context)]
-            texts.append(
-                step_target(
-                    prompt,
-                    rationale=example.rationale,
-                    next_text=example.next_text,
-                    reward=example.reward,
-                    done=example.done,
-                )
-            )
-            texts.append(action_text(example.context.action))
-    return texts
+    annotated = [example for rollout in rollouts for example in annotator.annotate(rollout)]
+    return tokenizer_texts(annotated, rollouts)

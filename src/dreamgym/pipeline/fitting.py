@@ -93,7 +93,7 @@ def fit_dream(
     annotated = _annotate(annotator, games.fitting)
     model, tokenizer = start_model(
         settings.model,
-        lambda: _texts(annotated, games.fitting),
+        lambda: tokenizer_texts(annotated, games.fitting),
         seed=derive_seed(settings.seed, "experience"),
     )
     learner = make_learner(model, tokenizer, settings.model.learning)
@@ -168,7 +168,9 @@ def _annotate(annotator: Annotator, rollouts: Iterable[Rollout]) -> list[Annotat
     return [example for rollout in rollouts for example in annotator.annotate(rollout)]
 
 
-def _texts(annotated: Sequence[AnnotatedTransition], rollouts: Sequence[Rollout]) -> list[str]:
+def tokenizer_texts(
+    annotated: Sequence[AnnotatedTransition], rollouts: Sequence[Rollout]
+) -> list[str]:
     """Return everything the model reads and writes, to train a tokenizer on."""
     prompt = PromptConfig(style="compact", neighbours=0)
     texts = [rollout.transitions[0].observation.text for rollout in rollouts]

@@ -21,9 +21,8 @@ def task_template(instruction: str) -> str:
 def why_infeasible(instruction: str, facts: Facts, known: frozenset[str]) -> str | None:
     """Return why a task cannot be played in a world with these facts, None if it can.
 
-    `known` are the templates of logged tasks with the names of things and places left out of
-    them split off by `vocabulary_key`: a kind of thing is only asked to be treated in a way that
-    some log shows for it.
+    `known` holds the `vocabulary_key` of every logged task: a kind of thing is only asked to be
+    treated in a way that some log shows for it.
     """
     goal = parse_goal(instruction)
     if goal is None:
