@@ -293,7 +293,7 @@ async def main(options: argparse.Namespace) -> None:
     tasks = real.tasks("train")[: options.shown]
     shown = [won for won in [await demonstrate(real, task) for task in tasks] if won]
     tokenizer = build_tokenizer([t.observation + t.answer for turns in shown for t in turns])
-    model = build_model(tokenizer, hidden=128, layers=3, kv_heads=2, seed=options.seed)
+    model = build_model(tokenizer, hidden=128, layers=3, heads=2, kv_heads=2, seed=options.seed)
     clone(model, [tokens_of(turns, tokenizer) for turns in shown], steps=options.clone_steps)
     before = await success_rate(real, "valid_unseen", model, tokenizer, options.evaluate)
     suite: Suite = real  # <-- in a dream: DreamSuite(tasks, model=experience_model, reader=reader)

@@ -72,14 +72,14 @@ def from_known(messages: Sequence[Message]) -> str:
     if words is None:
         return answer("Nothing happens.")
     verb, first, second = words[1], words[2], words[3] or words[2]
-    state, _, items = known.get(second, "not in this room").partition(": ")
-    here = known["at"] == second
+    state, _, listed = known.get(second, "not in this room").partition(": ")
+    presence, _, state = state.partition(", ")
+    here = presence == "here"
     if verb == "go to" and state in ("surface", "open", "closed") and not here:
-        listed = ", and ".join(f"a {i}" for i in items.split(", ")) if items != "nothing" else items
         seen = f"The {first} is closed." if state == "closed" else f"On the {first}, you see"
         text = seen if state == "closed" else f"{seen} {listed}."
         return answer(f"You arrive at {first}. {text}", why="going is possible")
-    if verb == "take" and here and known["holding"] == "nothing" and first in items.split(", "):
+    if verb == "take" and here and known["holding"] == "nothing" and f"a {first}" in listed:
         return answer(f"You pick up the {first} from the {second}.")
     if verb == "move" and here and known["holding"] == first:
         won = goal is not None and [w.split()[0] for w in (first, second)] == list(goal.groups())

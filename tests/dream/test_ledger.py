@@ -37,7 +37,7 @@ def test_lines_let_an_answer_be_looked_up() -> None:
     assert ledger().lines("go to drawer 1") == [
         "at: middle of the room",
         "holding: nothing",
-        "drawer 1: closed: cd 1",
+        "drawer 1: away, closed: a cd 1",
     ]
 
 

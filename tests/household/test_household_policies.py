@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -23,9 +24,10 @@ async def play(
     steps: list[Step] = []
     while not steps or not (steps[-1].terminated or steps[-1].truncated):
         completion = await actor.act(observation)
-        assert completion.text.startswith("<action>") and completion.text.endswith("</action>")
+        turn = re.fullmatch(r"(?:<think>[^<]+</think>)?<action>(.*)</action>", completion.text)
+        assert turn is not None
         assert completion.token_ids == ()
-        commands.append(completion.text.removeprefix("<action>").removesuffix("</action>"))
+        commands.append(turn[1])
         steps.append(await env.step(commands[-1]))
         observation = steps[-1].observation
     await actor.close()
@@ -64,6 +66,31 @@ def test_the_searcher_knows_nothing_hidden_and_wins_most_games() -> None:
     played, expert = results(suite, "searcher"), results(suite, "expert")
     assert success_rate(played) >= 0.95
     assert sum(len(c) for c, _ in played) > sum(len(c) for c, _ in expert)
+
+
+def test_the_searcher_says_which_fact_it_acts_on() -> None:
+    suite = HouseholdSuite(num_tasks=20)
+    task = suite.tasks("train")[0]
+    policy = suite.policy("searcher")
+
+    async def thoughts() -> list[tuple[str, str]]:
+        env, actor = suite.open(task, seed=0), policy.start(task, seed=0)
+        observation, said = await env.start(), []
+        while True:
+            think, _, action = (await actor.act(observation)).text.partition("</think><action>")
+            said.append((think.removeprefix("<think>"), action.removesuffix("</action>")))
+            step = await env.step(said[-1][1])
+            observation = step.observation
+            if step.terminated:
+                return said
+
+    wanted = read_request(task.instruction)
+    assert wanted is not None
+    said = asyncio.run(thoughts())
+    taken = next((thought, action) for thought, action in said if action.startswith("take "))
+    thing = taken[1].split(" from ")[0].removeprefix("take ")
+    assert taken[0] == f"need {wanted.object_kind}. {thing} here."
+    assert said[-1][0].startswith(f"have {thing}.")
 
 
 def test_the_searcher_starts_the_same_way_in_rooms_that_look_the_same() -> None:

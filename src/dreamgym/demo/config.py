@@ -64,8 +64,8 @@ class ModelConfig(_Config, frozen=True, kw_only=True):
     pretrained: str = ""
     """Empty: from scratch. `smollm2`, a Hugging Face folder or a hub name otherwise."""
     hidden: int = 128
-    layers: int = 4
-    heads: int = 4
+    layers: int = 3
+    heads: int = 2
     kv_heads: int = 2
     intermediate: int = 384
     vocab_size: int = 2048

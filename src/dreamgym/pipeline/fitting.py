@@ -174,6 +174,9 @@ def tokenizer_texts(
     """Return everything the model reads and writes, to train a tokenizer on."""
     prompt = PromptConfig(style="compact", neighbours=0)
     texts = [rollout.transitions[0].observation.text for rollout in rollouts]
+    texts += [
+        action_text(t.action, t.thought) for r in rollouts for t in r.transitions if t.thought
+    ]
     for example in annotated:
         texts += [message.content for message in step_messages(prompt, example.context)]
         texts.append(

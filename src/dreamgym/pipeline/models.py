@@ -136,7 +136,10 @@ def log_texts(rollouts: Sequence[Rollout]) -> list[str]:
     for rollout in rollouts:
         texts.append(rollout.transitions[0].observation.text)
         for transition in rollout.transitions:
-            texts += [action_text(transition.action), transition.next_observation.text]
+            texts += [
+                action_text(transition.action, transition.thought),
+                transition.next_observation.text,
+            ]
     return texts
 
 

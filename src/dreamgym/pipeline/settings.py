@@ -83,8 +83,8 @@ class ModelSettings(Settings, frozen=True, kw_only=True):
     """`tiny` (a small Llama from scratch), `smollm2`, a model folder, or `hub:ORG/NAME`."""
     hidden: int = 128
     """Of `tiny`, as the next five."""
-    layers: int = 4
-    heads: int = 4
+    layers: int = 3
+    heads: int = 2
     kv_heads: int = 2
     intermediate: int = 384
     vocab_size: int = 2048

@@ -1,5 +1,8 @@
 """A hand-written agent without hidden knowledge: it reads, searches plausible places and acts.
 
+Its thoughts say in few words what it is about and which fact it acts on, so that a small model
+which clones it learns to look that fact up before it acts on it.
+
 It may fail (ALFWorld's own hand-written expert does, too): whether an episode succeeded is read
 from the environment, never assumed.
 """
@@ -76,14 +79,16 @@ class Searcher:
         self._held = ""
         self._is_processed = False
         self._last = ""
+        self._thought = ""
 
     async def act(self, observation: Observation) -> Completion:
         """Return the next command, from what was read so far."""
         actions = frozenset(observation.actions or ())
         self._read(observation.text, actions)
+        self._thought = "no idea."
         command = self._choose(actions) if self._request else None
         self._last = command or self._fallback(actions)
-        return Completion(text=f"<action>{self._last}</action>")
+        return Completion(text=f"<think>{self._thought}</think><action>{self._last}</action>")
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -125,8 +130,10 @@ class Searcher:
         assert request is not None
         opening = f"open {self._here}"
         if opening in actions and self._here not in self._searched:
+            self._thought = f"{self._here} closed."
             return opening
         if self._held and _kind(self._held) != request.object_kind:
+            self._thought = f"have {self._held}, not {request.object_kind}."
             return next((a for a in sorted(actions) if a.startswith("move ")), None)
         if self._held:
             return self._use_held(request, actions)
@@ -135,30 +142,45 @@ class Searcher:
             for name in self._seen
             if _kind(name) == request.object_kind and name not in self._delivered
         )
+        need = f"need {'another ' if self._delivered else ''}{request.object_kind}."
         for name in known:
             where = self._seen[name]
             if where != self._here:
+                self._thought = f"{need} {name} in {where}."
                 return self._go(where)
             taking = f"take {name} from {where}"
             if taking in actions:
+                self._thought = f"{need} {name} here."
                 return taking
+        self._thought = f"{need} not seen."
         return self._search(request.object_kind)
 
     def _use_held(self, request: Request, actions: Collection[str]) -> str | None:
         if request.kind == LOOK:
-            lamps = sorted(name for name in self._seen if _kind(name) == request.target_kind)
-            if not lamps:
-                return self._search(request.target_kind)
-            where = self._seen[lamps[0]]
-            return self._go(where) if where != self._here else f"use {lamps[0]}"
+            return self._light(request)
         if request.kind in _STATIONS and not self._is_processed:
             verb, kinds = _STATIONS[request.kind]
             command = f"{verb} {self._held} with {self._here}"
+            self._thought = f"have {self._held}. needs {verb}."
             if command in actions:
+                self._thought += f" {self._here} here."
                 return command
             stations = [r for r in self._receptacles if _kind(r) in kinds and r != self._here]
             return self._go(stations[0]) if stations else None
         return self._deliver(request, actions)
+
+    def _light(self, request: Request) -> str | None:
+        have = f"have {self._held}. needs {request.target_kind}."
+        lamps = sorted(name for name in self._seen if _kind(name) == request.target_kind)
+        if not lamps:
+            self._thought = f"{have} not seen."
+            return self._search(request.target_kind)
+        where = self._seen[lamps[0]]
+        if where != self._here:
+            self._thought = f"{have} {lamps[0]} in {where}."
+            return self._go(where)
+        self._thought = f"{have} {lamps[0]} here."
+        return f"use {lamps[0]}"
 
     def _deliver(self, request: Request, actions: Collection[str]) -> str | None:
         if not self._target:
@@ -171,8 +193,11 @@ class Searcher:
                 return None
             near = [r for r in options if r == self._here]
             self._target = (near or options)[0]
+        done = f"{_STATIONS[request.kind][0]} done. " if request.kind in _STATIONS else ""
+        self._thought = f"have {self._held}. {done}goes in {request.target_kind}."
         if self._here != self._target:
             return self._go(self._target)
+        self._thought += f" {self._here} here."
         for command in (f"move {self._held} to {self._here}", f"open {self._here}"):
             if command in actions:
                 return command
