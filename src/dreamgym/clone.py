@@ -24,16 +24,21 @@ WORD = re.compile(r"\b[a-z]+\b")
 
 
 def demonstration(rollout: Rollout, prompt: AgentPrompt, renderer: Renderer) -> SftExample:
-    """Return one episode as a training sequence; mask 1 on the agent's turns and their ends."""
+    """Return one episode as a training sequence; mask 1 on the agent's turns and their ends.
+
+    Where a demonstrator gives its thoughts, its turns without one are slips: shown, not learned.
+    """
     first = rollout.transitions[0].observation
     messages = prompt.first(rollout.task, first)
     ids = list(renderer.first(messages))
+    is_thoughtful = any(t.thought for t in rollout.transitions)
     mask = [0] * len(ids)
     for index, transition in enumerate(rollout.transitions):
         text = action_text(transition.action, transition.thought)
         turn = renderer.completion(text)
         ids += turn
-        mask += [1] * len(turn)
+        learned = int(bool(transition.thought) or not is_thoughtful)
+        mask += [learned] * len(turn)
         messages.append(Message("assistant", text))
         if index + 1 < len(rollout.transitions):
             new = prompt.later(transition.next_observation)

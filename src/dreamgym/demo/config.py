@@ -105,10 +105,13 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
 
     episodes: int = 200
     """Demonstrations: episodes of the searcher, which knows nothing hidden."""
-    steps: int = 320
+    steps: int = 250
     batch_tokens: int = 2048
     """Tokens per optimiser step."""
     learning_rate: float = 2e-3
+    slips: float = 0.15
+    """Probability that the demonstrator does something else than it meant to; not imitated, but
+    what it does next is."""
     renumber: float = 0.8
     """Probability of renaming entity numbers in a demonstration."""
     rename: float = 0.3
@@ -120,7 +123,7 @@ class RLConfig(_Config, frozen=True, kw_only=True):
 
     learning_rate: float = 2e-4
     temperature: float = 1.0
-    max_new_tokens: int = 24
+    max_new_tokens: int = 32
 
 
 class S2RConfig(_Config, frozen=True, kw_only=True):
@@ -156,9 +159,9 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     preset: str = "tiny"
     seed: int = 0
     algorithm: str = "grpo"
-    size: str = "small"
+    size: str = "tiny"
     """Room size of the household suite."""
-    max_steps: int = 25
+    max_steps: int = 15
     levers: Levers = Levers()
     logs: LogConfig = LogConfig()
     agent: ModelConfig = ModelConfig(from_experience=True)
@@ -177,10 +180,15 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
         retries=3,
     )
     fit: FitConfig = FitConfig(
-        steps=1100,
+        steps=800,
         mixture=ExampleConfig(
             negative_share=0.4,
-            kind_weights={"take/none": 5.0, "move/none": 5.0, "go/none": 3.0, "open/none": 2.0},
+            success_share=0.1,
+            long_share=0.35,
+            kind_weights={
+                **{"take/none": 5.0, "move/none": 5.0, "go/none": 3.0, "open/none": 2.0},
+                **{"heat/none": 2.5, "cool/none": 2.5, "clean/none": 2.5},
+            },
         ),
     )
     refit_steps: int = 120
@@ -189,10 +197,12 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     """Held-out examples the experience model is measured on."""
     buffer_capacity: int = 20000
     """Transitions the replay buffer holds."""
-    grpo: dict[str, float | int | str] = {}
+    grpo: dict[str, float | int | str] = msgspec.field(
+        default_factory=lambda: {"aggregate": "sequence_mean"}
+    )
     """Options of GRPO beyond the group size."""
     rl: RLConfig = RLConfig()
-    dream: DreamConfig = DreamConfig(max_steps=25)
+    dream: DreamConfig = DreamConfig()
     dream_loop: LoopConfig = LoopConfig(iterations=40, tasks_per_iteration=8, group_size=8)
     curriculum: CurriculumSettings = CurriculumSettings()
     """How tasks are weighted and varied; its switch is `levers.curriculum`."""

@@ -36,7 +36,13 @@ def collect_logs(ctx: DemoContext) -> dict[str, int]:
     """Log demonstrations, surveys, noisy experts and random play in training rooms."""
     logs, suite, tasks = ctx.config.logs, ctx.suite, list(ctx.logged_tasks)
     few = tasks[: int(len(tasks) * logs.random_share)]
-    _play(ctx, "demonstrations", suite.policy("searcher"), ctx.demonstrated_tasks, 1)
+    _play(
+        ctx,
+        "demonstrations",
+        suite.policy("searcher", slips=ctx.config.clone.slips),
+        ctx.demonstrated_tasks,
+        1,
+    )
     _play(ctx, "logs", suite.policy("survey"), tasks, logs.survey)
     _play(ctx, "logs", suite.policy("noisy"), tasks, logs.noisy)
     _play(ctx, "logs", suite.policy("random"), few, 1)

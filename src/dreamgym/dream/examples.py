@@ -10,6 +10,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -41,6 +42,9 @@ class ExampleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Share of step examples that are free negatives."""
     success_share: float = 0.06
     """Share of step examples whose transition completes a task (rare in logs)."""
+    long_share: float = 0.0
+    """Share of logged steps drawn by the square of the number of entities in the answer: short
+    listings are common and soon learned, long ones are rare and where items get lost."""
     conflict_share: float = 0.3
     """Share of examples that have a wrong answer which are shown asked again after it, with the
     conflict stated."""
@@ -77,6 +81,8 @@ class ExampleStream:
             self._groups[_group(example)].append(example)
         if not annotated:
             raise ValueError("no annotated transitions to train on; log some episodes first")
+        steps = self._groups["step"]
+        self._lengths = list(accumulate(len(_ENTITY.findall(e.next_text)) ** 2 for e in steps))
         self._things = thing_names(annotated)
         self._negatives: dict[str, list[AnnotatedTransition]] = defaultdict(list)
         for example in self._groups["negative"]:
@@ -87,7 +93,7 @@ class ExampleStream:
         from dreamgym.seeds import derive_random
 
         rng = derive_random(self._seed, "example", index)
-        example = rng.choice(self._pick_group(rng))
+        example = self._pick(rng)
         messages = step_messages(self._prompt, example.context)
         target = step_target(
             self._prompt,
@@ -104,6 +110,12 @@ class ExampleStream:
         if verb in self._config.rename_kinds and rng.random() < self._config.rename:
             messages, target = rename(messages, target, self._things, rng)
         return ChatExample(messages=tuple(messages), target=target, kind=example.kind)
+
+    def _pick(self, rng: random.Random) -> AnnotatedTransition:
+        group = self._pick_group(rng)
+        if group is self._groups["step"] and rng.random() < self._config.long_share:
+            return rng.choices(group, cum_weights=self._lengths)[0]
+        return rng.choice(group)
 
     def _pick_group(self, rng: random.Random) -> list[AnnotatedTransition]:
         config, groups = self._config, self._groups

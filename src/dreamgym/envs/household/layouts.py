@@ -10,7 +10,7 @@ from dreamgym.envs.household import tables
 from dreamgym.errors import EnvError, unknown_name
 from dreamgym.seeds import derive_random
 
-SIZES: tuple[str, ...] = ("small", "full")
+SIZES: tuple[str, ...] = ("tiny", "small", "full")
 SPLITS: tuple[str, ...] = ("train", "valid_seen", "valid_unseen")
 
 ROOMS_PER_TYPE = 12
@@ -62,11 +62,11 @@ def _all_layouts(size: str) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
 def _draw(size: str, room_type: str, name: str, seen: set[Combination]) -> Combination:
     """Draw a combination of receptacles that no earlier room has."""
     random = derive_random("household layout", name)
-    ranges = (tables.SMALL_RECEPTACLES if size == "small" else tables.FULL_RECEPTACLES)[room_type]
+    ranges = (tables.FULL_RECEPTACLES if size == "full" else tables.SMALL_RECEPTACLES)[room_type]
     (least, most), _, _ = tables.ROOM_SIZES[size]
     for _ in range(_MAX_TRIES):
         counts = {kind: random.randint(low, high) for kind, (low, high) in sorted(ranges.items())}
-        if size == "small":  # thin out so that small rooms differ in what exists, not in size
+        if size != "full":  # thin out so that small rooms differ in what exists, not in size
             optional = [kind for kind, (low, _) in sorted(ranges.items()) if low == 0]
             for kind in random.sample(optional, len(optional) // 2):
                 counts[kind] = 0

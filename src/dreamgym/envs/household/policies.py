@@ -23,12 +23,13 @@ POLICIES: dict[str, str] = {
     "expert": "knows the game and plays a short winning plan",
     "noisy": "the expert, with a random admissible action now and then (option p)",
     "random": "random admissible actions, some of them ill-formed or illegal (option illegal)",
-    "searcher": "knows nothing hidden; searches plausible places, may fail",
+    "searcher": "knows nothing hidden; searches plausible places, may fail (option slips)",
     "survey": "looks into every receptacle once, then finishes the task as the expert",
 }
 """Built-in policy name -> one line of description."""
 
 _ITEM = re.compile(r"\ba (\w+ \d+)")
+_NUMBER = re.compile(r"\d+")
 _NONSENSE = ("dance", "go to", "take from", "open the window", "put it there", "xyzzy", "")
 _FORMS = (
     *("open {}", "close {}", "use {}", "go to {}", "take {} from {}", "move {} to {}"),
@@ -218,9 +219,17 @@ class RandomPolicy(_Base):
 
 
 class SearcherPolicy(_Base):
-    """Searches plausible receptacles; when lost it acts at random."""
+    """Searches plausible receptacles; when lost it acts at random.
+
+    With probability `slips` it does something else than it meant to, without a thought: what it
+    does next shows how to recover, which flawless episodes never show.
+    """
 
     name = "searcher"
+
+    def __init__(self, suite: Worlds, *, slips: float = 0.0) -> None:
+        super().__init__(suite)
+        self._slips = _probability("slips", slips)
 
     def start(self, task: Task, *, seed: int) -> Actor:
         """Return an actor for one episode."""
@@ -229,7 +238,13 @@ class SearcherPolicy(_Base):
         def anything(actions: Collection[str]) -> str:
             return random.choice(sorted(actions)) if actions else "look"
 
-        return Searcher(task.instruction, anything)
+        def slip(command: str, actions: Collection[str]) -> str:
+            if random.random() >= self._slips:
+                return ""
+            changed = _NUMBER.sub(lambda n: str(1 + int(n[0]) % 3), command, count=1)
+            return changed if random.random() < 0.5 and changed != command else anything(actions)
+
+        return Searcher(task.instruction, anything, slip)
 
 
 _FACTORIES: dict[str, type[_Base]] = {

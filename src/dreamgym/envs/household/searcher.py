@@ -65,9 +65,16 @@ def _number(name: str) -> int:
 class Searcher:
     """One episode of the searching agent; see `Actor`."""
 
-    def __init__(self, instruction: str, fallback: Callable[[Collection[str]], str]) -> None:
+    def __init__(
+        self,
+        instruction: str,
+        fallback: Callable[[Collection[str]], str],
+        slip: Callable[[str, Collection[str]], str] = lambda command, actions: "",
+    ) -> None:
+        """`fallback` acts when it is lost; `slip` may exchange its command ("" leaves it)."""
         self._request = read_request(instruction)
         self._fallback = fallback
+        self._slip = slip
         self._receptacles: list[str] = []
         self._seen: dict[str, str] = {}
         """Object -> receptacle it was last seen in."""
@@ -88,6 +95,10 @@ class Searcher:
         self._thought = "no idea."
         command = self._choose(actions) if self._request else None
         self._last = command or self._fallback(actions)
+        slipped = self._slip(self._last, actions)
+        if slipped:
+            self._last = slipped
+            return Completion(text=f"<action>{slipped}</action>")
         return Completion(text=f"<think>{self._thought}</think><action>{self._last}</action>")
 
     async def close(self) -> None:
@@ -115,7 +126,7 @@ class Searcher:
             self._seen[thing], self._held = where, ""
             if where == self._target:
                 self._delivered.add(thing)
-        elif verb in ("clean", "heat", "cool"):
+        elif self._request and verb == _STATIONS.get(self._request.kind, ("",))[0]:
             self._is_processed = True
         if verb in ("go", "open", "examine") and "you see " in text:
             self._searched.add(self._here)

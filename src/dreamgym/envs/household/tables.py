@@ -142,7 +142,7 @@ SMALL_RECEPTACLES: dict[str, dict[str, Range]] = {
         "safe": (0, 1), "desk": (0, 1),
     },
 }  # fmt: skip
-"""How many of each receptacle a small room may have."""
+"""How many of each receptacle a tiny or small room may have."""
 
 FULL_RECEPTACLES: dict[str, dict[str, Range]] = {
     "kitchen": {
@@ -169,6 +169,7 @@ FULL_RECEPTACLES: dict[str, dict[str, Range]] = {
 """How many of each receptacle a full room may have."""
 
 ROOM_SIZES: dict[str, tuple[Range, Range, int]] = {
+    "tiny": ((4, 5), (4, 6), 2),
     "small": ((6, 9), (7, 12), 3),
     "full": ((15, 30), (18, 36), 5),
 }
