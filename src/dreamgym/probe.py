@@ -109,14 +109,15 @@ async def probe(
     config: ProbeConfig,
 ) -> ProbeResult:
     """Play and replay; `tasks` are training tasks, never evaluation ones."""
+    # The same games every time, so that two probes differ by the policy alone.
+    chosen = derive_random(seed, "probe").sample(list(tasks), min(config.episodes, len(tasks)))
     rng = derive_random(seed, "probe", step)
-    chosen = rng.sample(list(tasks), min(config.episodes, len(tasks)))
     groups = await run_groups(
         suite,
         policy,
         chosen,
         group_size=1,
-        seed=derive_seed(seed, "probe", step),
+        seed=derive_seed(seed, "probe"),
         limits=limits,
         origin=Origin.REAL,
     )
@@ -135,6 +136,15 @@ async def probe(
     )
 
 
+_NOISE = 1.96
+"""Standard errors of the difference of two probes that chance is trusted with."""
+
+
+def _standard_error(first: float, second: float, n: int) -> float:
+    mean = (first + second) / 2
+    return float((2 * mean * (1 - mean) / n) ** 0.5) if n else 0.0
+
+
 Verdict = Literal["better", "ok", "collapse", "stop"]
 
 
@@ -148,12 +158,17 @@ class CollapseGuard:
         self.best_step = -1
         self.rollbacks = 0
 
-    def judge(self, real: float, dream: float, step: int) -> Verdict:
-        """Return what to do after a probe: keep as best, go on, roll back, or stop."""
+    def judge(self, real: float, dream: float, step: int, *, n: int = 0) -> Verdict:
+        """Return what to do after a probe: keep as best, go on, roll back, or stop.
+
+        `n` episodes per probe (0: unknown): a drop that chance explains is not a collapse, since
+        the best of several noisy probes is too good by itself.
+        """
         if real >= self.best_real:
             self.best_real, self.best_dream, self.best_step = real, dream, step
             return "better"
-        if real < self.best_real - self._config.tolerance and dream >= self.best_dream:
+        drop = max(self._config.tolerance, _NOISE * _standard_error(self.best_real, real, n))
+        if real < self.best_real - drop and dream >= self.best_dream:
             self.rollbacks += 1
             return "stop" if self.rollbacks > self._config.max_rollbacks else "collapse"
         return "ok"

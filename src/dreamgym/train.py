@@ -44,6 +44,8 @@ class LoopConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Steps per episode before it is truncated."""
     max_invalid: int = 5
     """Invalid actions after which an episode ends as failed."""
+    max_idle: int | None = None
+    """Steps without effect after which an episode ends as failed; None: no limit."""
     max_concurrent: int = 256
     checkpoint_every: int = 10
     """Iterations between checkpoints; the last one is always kept."""
@@ -119,7 +121,9 @@ class Loop:
         self._publish = publish
         self._subscribers = tuple(subscribers)
         self._on_progress = on_progress or (lambda step, metrics: None)
-        self._limits = EpisodeLimits(max_steps=config.max_steps, max_invalid=config.max_invalid)
+        self._limits = EpisodeLimits(
+            max_steps=config.max_steps, max_invalid=config.max_invalid, max_idle=config.max_idle
+        )
 
     async def train(self) -> None:
         """Run to the end, to an exhausted budget, or until a subscriber says stop."""

@@ -175,6 +175,13 @@ def test_reality_falling_while_the_dream_does_not_is_a_collapse_and_finally_a_st
     assert watch.best_real == 0.5
 
 
+def test_a_drop_that_chance_explains_is_not_a_collapse() -> None:
+    watch = guard(tolerance=0.12)
+    watch.judge(0.47, 0.2, 0, n=32)
+    assert watch.judge(0.25, 0.9, 1, n=32) == "ok"  # two standard errors are 0.23
+    assert watch.judge(0.25, 0.9, 2, n=200) == "collapse"
+
+
 def test_falling_together_is_not_a_collapse() -> None:
     watch = guard(tolerance=0.12)
     watch.judge(0.5, 0.5, 0)

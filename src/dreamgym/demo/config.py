@@ -75,7 +75,7 @@ class ModelConfig(_Config, frozen=True, kw_only=True):
     learning_rate: float = 2e-3
     """Peak learning rate of supervised training."""
     optimizer: Literal["adamw", "muon"] = "muon"
-    """Of supervised training; RL always uses AdamW."""
+    """Of supervised training; see `RLConfig` for the other."""
     from_experience: bool = False
     """For the agent: start from the fitted experience model's weights, which can already look
     things up and copy them, instead of from scratch."""
@@ -121,18 +121,20 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
 class RLConfig(_Config, frozen=True, kw_only=True):
     """Policy optimisation, the same in the dream and in reality."""
 
-    learning_rate: float = 2e-4
-    temperature: float = 1.0
+    learning_rate: float = 3e-4
+    optimizer: Literal["adamw", "muon"] = "muon"
+    """Muon moves a small model in tens of updates where AdamW needs hundreds."""
+    temperature: float = 1.2
     max_new_tokens: int = 32
 
 
 class S2RConfig(_Config, frozen=True, kw_only=True):
     """The short real phase, and the baseline that gets only this phase."""
 
-    budget: int = 4000
+    budget: int = 8000
     """Real transitions, for S2R and for the real-only baseline alike."""
     loop: LoopConfig = LoopConfig(
-        iterations=1000, tasks_per_iteration=8, group_size=8, checkpoint_every=1
+        iterations=1000, tasks_per_iteration=16, group_size=8, max_idle=3, checkpoint_every=1
     )
     """Checkpoints after every iteration: no real transition is spent twice."""
 
@@ -198,15 +200,17 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     buffer_capacity: int = 20000
     """Transitions the replay buffer holds."""
     grpo: dict[str, float | int | str] = msgspec.field(
-        default_factory=lambda: {"aggregate": "sequence_mean"}
+        default_factory=lambda: {"aggregate": "sequence_mean", "minibatches": 4}
     )
     """Options of GRPO beyond the group size."""
     rl: RLConfig = RLConfig()
     dream: DreamConfig = DreamConfig()
-    dream_loop: LoopConfig = LoopConfig(iterations=40, tasks_per_iteration=8, group_size=8)
+    dream_loop: LoopConfig = LoopConfig(
+        iterations=40, tasks_per_iteration=16, group_size=8, max_idle=3
+    )
     curriculum: CurriculumSettings = CurriculumSettings()
     """How tasks are weighted and varied; its switch is `levers.curriculum`."""
-    probe: ProbeConfig = ProbeConfig(every=10, refresh_steps=30)
+    probe: ProbeConfig = ProbeConfig(every=20, refresh_steps=30)
     s2r: S2RConfig = S2RConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     naive: NaiveConfig | None = NaiveConfig()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
@@ -240,7 +240,8 @@ def make_learner(
     *,
     rate: float,
     value_head: bool = False,
-    supervised: bool = False,
+    optimizer: Literal["adamw", "muon"],
+    temperature: float = 1.0,
 ) -> Learner:
     """Return a learner for a model of the demo at a constant learning rate."""
     from dreamgym.rl.learner import Learner, LearnerConfig
@@ -253,10 +254,9 @@ def make_learner(
         tokenizer,
         LearnerConfig(
             trainable=trainable,
-            optim=OptimConfig(
-                learning_rate=rate, optimizer=config.optimizer if supervised else "adamw"
-            ),
+            optim=OptimConfig(learning_rate=rate, optimizer=optimizer),
             batch_tokens=config.batch_tokens,
             value_head=value_head,
+            temperature=temperature,
         ),
     )

@@ -77,8 +77,6 @@ def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
         if prober is not None:
             asyncio.run(prober.begin(loop))
         asyncio.run(loop.train())
-    if prober is not None:
-        prober.keep_best(loop)
     ctx.save_model("dream", loop.learner.model, agent.tokenizer)
     return {
         "iterations": loop.step,
@@ -142,6 +140,8 @@ def make_loop(
         ctx.config.agent,
         rate=ctx.config.rl.learning_rate,
         value_head=algorithm.needs_values,
+        optimizer=ctx.config.rl.optimizer,
+        temperature=ctx.config.rl.temperature,
     )
 
     def report(step: int, metrics: dict[str, float]) -> None:

@@ -33,7 +33,7 @@ class Refresher:
             dreamer.tokenizer,
             config,
             rate=config.learning_rate * ctx.config.probe.refresh_rate,
-            supervised=True,
+            optimizer=config.optimizer,
         )
         self._rollouts: list[Rollout] = []
         self.rounds = 0

@@ -85,7 +85,9 @@ def warm_start(ctx: DemoContext) -> dict[str, float]:
     model, tokenizer = new_models(ctx, "agent")
     config, renderer = ctx.config.clone, Renderer(tokenizer)
     rate = config.learning_rate
-    learner = make_learner(model, tokenizer, ctx.config.agent, rate=rate, supervised=True)
+    learner = make_learner(
+        model, tokenizer, ctx.config.agent, rate=rate, optimizer=ctx.config.agent.optimizer
+    )
     logged = [r for r in load_rollouts(ctx, "demonstrations") if r.success]
 
     def epoch(number: int) -> list[SftExample]:
@@ -175,7 +177,7 @@ def fit_on(
         model, tokenizer = ctx.load_model(start)
         rate = config.learning_rate * REFIT_RATE
     fit = replace(fit, steps=steps or fit.steps, seed=ctx.seed("fit", name, start))
-    learner = make_learner(model, tokenizer, config, rate=rate, supervised=True)
+    learner = make_learner(model, tokenizer, config, rate=rate, optimizer=config.optimizer)
     extra: list[ChatExample] = []
     if ctx.config.levers.curriculum:
         extra = mode_examples(

@@ -32,13 +32,14 @@ class Prober:
             r for group in result.groups for r in group.rollouts if r.success and not r.is_fault
         ]
         every = self._ctx.config.probe.every
-        if not every or (result.step + 1) % every:
+        is_last = result.step + 1 == loop.config.iterations
+        if not every or ((result.step + 1) % every and not is_last):
             return True
         dream = result.metrics["rollout/success"]
         found = await self._look(loop, result.step)
         self._recent = []
         result.metrics.update(_metrics(found))
-        verdict = self.guard.judge(found.real.value, dream, result.step)
+        verdict = self.guard.judge(found.real.value, dream, result.step, n=found.real.n)
         result.metrics["probe/rollback"] = float(verdict in ("collapse", "stop"))
         if verdict == "better":
             loop.save("best")

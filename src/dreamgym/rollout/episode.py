@@ -69,6 +69,9 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Steps of the environment; reaching it truncates the episode."""
     max_invalid: int = 5
     """Replies without a readable action after which the episode ends as failed."""
+    max_idle: int | None = None
+    """Steps without effect after which the episode ends as failed.  In training it keeps an agent
+    that is lost from filling the batch with its last, hopeless turns."""
     max_turns: int | None = None
     """Replies in all, thoughts and cut generations included; None is twice `max_steps` plus
     `max_invalid`."""
@@ -79,7 +82,7 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         """Refuse limits under which no episode could run."""
-        for name in ("max_steps", "max_invalid", "max_turns", "wall_seconds"):
+        for name in ("max_steps", "max_invalid", "max_idle", "max_turns", "wall_seconds"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"{name} must be positive; got {value}")
@@ -147,6 +150,7 @@ class _Episode:
         self._completions: list[Completion] = []
         self._counters: Counter[str] = Counter()
         self._last: Step | None = None
+        self._idle = 0
         self._stop: StopReason | None = None
         self._error = ""
 
@@ -208,6 +212,7 @@ class _Episode:
         if step.reward is not None and not math.isfinite(step.reward):
             raise EnvError(f"reward must be a finite number or None; got {step.reward}")
         self._count(step, is_inadmissible=resolution.is_admissible is False)
+        self._idle += "no_effect" in step.flags
         self._last = step
         full = len(self._transitions) + 1 >= self._limits.max_steps
         full = full or len(self._completions) >= self._limits.turn_cap
@@ -236,6 +241,8 @@ class _Episode:
             self._stop = StopReason.TERMINATED
         elif transition.truncated:
             self._stop = StopReason.TURN_LIMIT
+        elif self._limits.max_idle is not None and self._idle >= self._limits.max_idle:
+            self._stop = StopReason.INVALID_LIMIT
         return step.observation
 
     def _count(self, step: Step, *, is_inadmissible: bool) -> None:

@@ -76,7 +76,7 @@ class HouseholdEnv:
 class HouseholdSuite:
     """Household tasks; see `Suite`.
 
-    `source` "generated" needs no data and plays in `size` "tiny", "small" or "full" rooms; "official"
+    `source` "generated" needs no data and plays in "tiny", "small" or "full" rooms; "official"
     reads ALFWorld games from `data` (a folder or a pack; default: $ALFWORLD_DATA).  `num_tasks`
     is the number of tasks per split (None: 200 generated ones, all official ones), `kinds` keeps
     only these task types, `max_steps` truncates episodes, `seed` picks another set of games.
