@@ -41,6 +41,8 @@ class Levers(_Config, frozen=True, kw_only=True):
     """The model sees past turns."""
     replay: bool = True
     """The model sees similar transitions from the replay buffer."""
+    worlds: bool = True
+    """Dreamt worlds are dealt out anew: the same room and request, things in other places."""
     curriculum: bool = True
     """Tasks of high reward variance are varied into new ones."""
 
@@ -54,6 +56,7 @@ NAIVE = Levers(
     reasoning=True,
     history=True,
     replay=True,
+    worlds=False,
     curriculum=False,
 )
 
@@ -210,6 +213,8 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     )
     curriculum: CurriculumSettings = CurriculumSettings()
     """How tasks are weighted and varied; its switch is `levers.curriculum`."""
+    world_share: float = 0.8
+    """Share of dreamt tasks whose world is dealt out anew; its switch is `levers.worlds`."""
     probe: ProbeConfig = ProbeConfig(every=20, refresh_steps=30)
     s2r: S2RConfig = S2RConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

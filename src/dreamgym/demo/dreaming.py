@@ -8,6 +8,7 @@ from typing import Any
 
 from dreamgym.curriculum.base import TaskSampler
 from dreamgym.curriculum.sampler import UniformSampler
+from dreamgym.curriculum.worlds import WorldSampler
 from dreamgym.demo.context import Agent, DemoContext, make_learner
 from dreamgym.demo.logged import Logged, make_buffer
 from dreamgym.demo.refresh import Refresher
@@ -55,6 +56,14 @@ def dream_training(ctx: DemoContext, *, resume: bool) -> dict[str, Any]:
         sampler = UniformSampler(logged.seed_tasks, seed=ctx.seed("sampler"))
     if levers.replay:
         subscribers.append(BufferGrower(buffer))
+    if levers.worlds:
+        sampler = WorldSampler(
+            sampler,
+            logged.reader,
+            logged=[task.instruction for task in logged.tasks.values()],
+            share=config.world_share,
+            seed=ctx.seed("worlds"),
+        )
     prober = None
     if levers.probe and config.probe.every:
         refresher = Refresher(ctx, logged, buffer, dreamer) if config.probe.refresh else None

@@ -7,6 +7,7 @@ evaluation and sim-to-real do not know which of the two they are in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Protocol, runtime_checkable
 
 from dreamgym.types import Completion, Observation, Step, Task, Transition
@@ -104,6 +105,10 @@ class StateReader(Protocol):
 
     def template(self, instruction: str) -> str:
         """Return what a task asks for whatever its wording; "" if it cannot be read."""
+        ...
+
+    def rearranged(self, facts: Facts, rng: Random) -> Facts:
+        """Return the initial facts of another instance: the same places, their contents mixed."""
         ...
 
     def infeasible(self, instruction: str, facts: Facts, logged: Sequence[str]) -> str | None:

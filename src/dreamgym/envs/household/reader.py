@@ -8,6 +8,7 @@ sentences).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from random import Random
 
 from dreamgym.envs.base import Facts
 from dreamgym.envs.household.goals import is_achieved, parse_goal
@@ -16,7 +17,12 @@ from dreamgym.envs.household.readcheck import Tools, find_conflicts, logged_tool
 from dreamgym.envs.household.readfacts import start_facts, updated
 from dreamgym.envs.household.readfree import free_negatives
 from dreamgym.envs.household.readshow import explanation, goal_lines, relevant_lines
-from dreamgym.envs.household.readtask import task_template, vocabulary_key, why_infeasible
+from dreamgym.envs.household.readtask import (
+    dealt_anew,
+    task_template,
+    vocabulary_key,
+    why_infeasible,
+)
 from dreamgym.envs.household.readtext import (
     canonical_text,
     entities,
@@ -84,6 +90,10 @@ class HouseholdReader:
     def template(self, instruction: str) -> str:
         """Return what a task asks for whatever its wording; "" if it cannot be read."""
         return task_template(instruction)
+
+    def rearranged(self, facts: Facts, rng: Random) -> Facts:
+        """Return initial facts with the objects of fully known receptacles dealt out anew."""
+        return dealt_anew(facts, rng)
 
     def infeasible(self, instruction: str, facts: Facts, logged: Sequence[str]) -> str | None:
         """Return why a task cannot be played in a world with these facts, None if it can."""

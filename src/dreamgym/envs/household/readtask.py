@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from dreamgym.envs.base import Facts
 from dreamgym.envs.household.goals import Goal, parse_goal
-from dreamgym.envs.household.readfacts import places
+from dreamgym.envs.household.readfacts import Place, places
 from dreamgym.envs.household.readtext import kind_of
 
 
@@ -40,6 +42,25 @@ def why_infeasible(instruction: str, facts: Facts, known: frozenset[str]) -> str
     if not goal.looking and _is_done(goal, facts):
         return "the task is done from the start"
     return None
+
+
+def dealt_anew(facts: Facts, rng: Random) -> Facts:
+    """Return the facts with the objects of fully known receptacles exchanged between them.
+
+    Receptacles keep their state and how many objects they hold.
+
+    >>> dealt_anew({"desk 1": "surface: mug 1", "bed 1": "surface: pen 1"}, Random(1))
+    {'desk 1': 'surface: pen 1', 'bed 1': 'surface: mug 1'}
+    """
+    full = {name: place for name, place in places(facts).items() if place.is_complete}
+    items = [item for place in full.values() for item in place.items]
+    rng.shuffle(items)
+    new, start = dict(facts), 0
+    for name, place in full.items():
+        end = start + len(place.items)
+        new[name] = Place(place.state, tuple(items[start:end]), True).text()
+        start = end
+    return new
 
 
 def vocabulary_key(instruction: str) -> str:
