@@ -108,7 +108,7 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
 
     episodes: int = 200
     """Demonstrations: episodes of the searcher, which knows nothing hidden."""
-    steps: int = 250
+    steps: int = 500
     batch_tokens: int = 2048
     """Tokens per optimiser step."""
     learning_rate: float = 2e-3
@@ -127,7 +127,7 @@ class RLConfig(_Config, frozen=True, kw_only=True):
     learning_rate: float = 3e-4
     optimizer: Literal["adamw", "muon"] = "muon"
     """Muon moves a small model in tens of updates where AdamW needs hundreds."""
-    temperature: float = 1.2
+    temperature: float = 1.3
     max_new_tokens: int = 32
 
 
@@ -185,7 +185,7 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
         retries=3,
     )
     fit: FitConfig = FitConfig(
-        steps=800,
+        steps=700,
         mixture=ExampleConfig(
             negative_share=0.4,
             success_share=0.1,
