@@ -167,3 +167,29 @@ def test_renumbering_leaves_numbers_that_name_nothing_alone() -> None:
         assert target.endswith(': {"next_state":"Done.","reward":1,"done":true}, 2 in all')
         seen.add(target[:10])
     assert seen == {"take pen 1", "take pen 2", "take pen 3"}
+
+
+def test_long_listings_are_drawn_more_often_on_request() -> None:
+    def entities(share: float) -> float:
+        plain = ExampleConfig(
+            renumber=0.0, conflict_share=0.0, negative_share=0.0, success_share=0.0,
+            long_share=share,
+        )  # fmt: skip
+        drawn = [stream(plain).draw(i).target for i in range(300)]
+        listed = [re.findall(r"[a-z]+ \d+", text.partition("next_state")[2]) for text in drawn]
+        return sum(map(len, listed)) / len(listed)
+
+    assert entities(1.0) > 1.2 * entities(0.0)
+
+
+def test_renamed_things_keep_places_lamps_and_sense() -> None:
+    config = ExampleConfig(renumber=0.0, conflict_share=0.0, rename=1.0)
+    plain, renamed = stream(PLAIN), stream(config)
+    assert READER.is_no_effect("Nothing happens.")
+    changed = 0
+    for index in range(120):
+        before, after = plain.draw(index), renamed.draw(index)
+        changed += before.target != after.target
+        assert re.sub(r"[a-z]+", "x", after.target) == re.sub(r"[a-z]+", "x", before.target)
+        assert parse_reply(after.target).reward == parse_reply(before.target).reward
+    assert changed > 10

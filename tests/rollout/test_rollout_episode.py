@@ -95,6 +95,20 @@ def test_par_09_three_kinds_of_invalid_are_counted_apart() -> None:
     assert [t.action for t in rollout.transitions] == ["fly to moon", "Take 1", "say 9"]
 
 
+def test_an_idle_limit_ends_the_episode_as_failed_and_is_off_by_default() -> None:
+    lost = Speaker(always("<action>fly to moon</action>"))
+    rollout = play(lost, limits=EpisodeLimits(max_steps=10, max_idle=3))
+    assert (rollout.stop, rollout.reward, rollout.success) == (StopReason.INVALID_LIMIT, 0.0, False)
+    assert len(rollout.transitions) == 3
+    assert not rollout.transitions[-1].truncated
+    assert len(play(Speaker(always("<action>fly to moon</action>"))).transitions) == 10
+
+
+def test_an_idle_limit_does_not_undo_a_success() -> None:
+    rollout = play(Speaker(expert), limits=EpisodeLimits(max_steps=10, max_idle=1))
+    assert rollout.success
+
+
 def test_par_10_an_empty_completion_is_the_policys_and_no_fault() -> None:
     rollout = play(Speaker(always("")))
     assert rollout.stop is StopReason.INVALID_LIMIT

@@ -157,3 +157,21 @@ def test_without_augmentation_only_the_admissible_lists_are_left_out() -> None:
         t.next_observation.text for t in rollout.transitions
     ]
     assert all(t.observation.actions is None for t in same.transitions)
+
+
+def test_a_thoughtful_demonstrators_slips_are_shown_and_not_learned() -> None:
+    rollout = episodes()[0]
+    thoughtful = tuple(
+        replace(t, thought="" if i == 1 else "need it.") for i, t in enumerate(rollout.transitions)
+    )
+    renderer, prompt = Renderer(tokenizer()), AgentPrompt(style="compact")
+    example = demonstration(replace(rollout, transitions=thoughtful), prompt, renderer)
+    pairs = zip(example.token_ids, example.mask, strict=True)
+    learned = tokenizer().decode([token for token, mask in pairs if mask])
+    assert learned.count("<think>") == learned.count("<action>") == len(thoughtful) - 1
+    shown = tokenizer().decode(list(example.token_ids))
+    assert shown.count("<action>") == len(thoughtful)
+    plain = demonstration(rollout, prompt, renderer)
+    pairs = zip(plain.token_ids, plain.mask, strict=True)
+    everything = tokenizer().decode([token for token, mask in pairs if mask])
+    assert everything.count("<action>") == len(rollout.transitions)
