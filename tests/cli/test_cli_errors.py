@@ -33,7 +33,7 @@ def fails(capsys: pytest.CaptureFixture[str], arguments: list[str], *expected: s
         (["collect", "--policy", "noisy", "--split", "trian"], "did you mean 'train'"),
         (["collect", "--policy", "noisy", "--policy", "noisy"], "is given twice"),
         (["collect"], "no policy given"),
-        (["collect", "--policy", "noisy", "--option", "size=tiny"], "room size 'tiny'"),
+        (["collect", "--policy", "noisy", "--option", "size=huge"], "room size 'huge'"),
         (["collect", "--policy", "noisy", "--option", "sise=small"], "did you mean 'size'"),
         (["collect", "--policy", "noisy", "--tasks", "0"], "tasks must be at least 1"),
         (["collect", "--policy", "noisy", "--episodes", "0"], "at least 1; got 0"),

@@ -156,7 +156,7 @@ def test_env_04_the_same_id_gives_the_same_game_whenever_it_is_asked_for() -> No
     ("text", "error", "words"),
     [
         ("nonsense", DataError, "no id of a generated household game"),
-        ("tiny-s0-train-00001-pick_two_obj_and_place", ConfigError, "unknown room size 'tiny'"),
+        ("huge-s0-train-00001-pick_two_obj_and_place", ConfigError, "unknown room size 'huge'"),
         ("small-s0-trian-00001-pick_two_obj_and_place", ConfigError, "did you mean 'train'"),
         ("small-s0-train-00001-pick_two", ConfigError, "pick_two_obj_and_place"),
         ("small-sx-train-00001-pick_two_obj_and_place", DataError, "whole numbers"),

@@ -207,7 +207,7 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     )
     """Options of GRPO beyond the group size."""
     rl: RLConfig = RLConfig()
-    dream: DreamConfig = DreamConfig()
+    dream: DreamConfig = DreamConfig(max_steps=15)
     dream_loop: LoopConfig = LoopConfig(
         iterations=40, tasks_per_iteration=16, group_size=8, max_idle=3
     )

@@ -54,7 +54,7 @@ class PlaySettings(Settings, frozen=True, kw_only=True):
 
     temperature: float = 1.0
     """Sampling temperature; 0 is greedy."""
-    max_new_tokens: int = 24
+    max_new_tokens: int = 32
     """Longest turn of the policy in tokens."""
     max_context: int = 1024
     """Longest episode in tokens; never more than the model's own window."""
