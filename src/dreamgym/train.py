@@ -103,6 +103,11 @@ class Loop:
         subscribers: Sequence[Subscriber] = (),
         on_progress: Callable[[int, dict[str, float]], None] | None = None,
     ) -> None:
+        if policy.temperature != learner.config.temperature:
+            raise ConfigError(
+                f"the policy samples at temperature {policy.temperature} but the learner scores at "
+                f"{learner.config.temperature}, so every ratio would be wrong; give both the same"
+            )
         self.suite = suite
         self.policy = policy
         self.learner = learner

@@ -251,3 +251,19 @@ def test_weights_set_from_outside_can_be_published(tmp_path: Path) -> None:
     loop.republish()
     assert loop.policy.engine.version == 5
     loop.run.close()
+
+
+def test_a_learner_at_another_temperature_than_the_sampler_is_refused(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path / "run")
+    loop.run.close()
+    parts = {
+        name: getattr(loop, name)
+        for name in ("suite", "learner", "algorithm", "sampler", "config", "stage", "seed", "run")
+    }
+    with pytest.raises(ConfigError, match=r"samples at temperature 1\.3 .* scores at 1\.0"):
+        Loop(
+            **parts,
+            policy=loop.policy.with_temperature(1.3),
+            origin=Origin.REAL,
+            publish=lambda version: None,
+        )
