@@ -180,16 +180,3 @@ def test_long_listings_are_drawn_more_often_on_request() -> None:
         return sum(map(len, listed)) / len(listed)
 
     assert entities(1.0) > 1.2 * entities(0.0)
-
-
-def test_renamed_things_keep_places_lamps_and_sense() -> None:
-    config = ExampleConfig(renumber=0.0, conflict_share=0.0, rename=1.0)
-    plain, renamed = stream(PLAIN), stream(config)
-    assert READER.is_no_effect("Nothing happens.")
-    changed = 0
-    for index in range(120):
-        before, after = plain.draw(index), renamed.draw(index)
-        changed += before.target != after.target
-        assert re.sub(r"[a-z]+", "x", after.target) == re.sub(r"[a-z]+", "x", before.target)
-        assert parse_reply(after.target).reward == parse_reply(before.target).reward
-    assert changed > 10

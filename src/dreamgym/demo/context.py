@@ -139,7 +139,7 @@ class DemoContext:
 
     @property
     def limits(self) -> EpisodeLimits:
-        """Episode limits, the same in logs, dream, reality and evaluation."""
+        """Episode limits of logs, probe and evaluation; training loops may add an idle limit."""
         return EpisodeLimits(max_steps=self.config.max_steps, max_invalid=5)
 
     def seed(self, *parts: object) -> int:
@@ -243,20 +243,15 @@ def make_learner(
     optimizer: Literal["adamw", "muon"],
     temperature: float = 1.0,
 ) -> Learner:
-    """Return a learner for a model of the demo at a constant learning rate."""
-    from dreamgym.rl.learner import Learner, LearnerConfig
-    from dreamgym.rl.optim import OptimConfig
-    from dreamgym.rl.trainable import TrainableConfig
+    """Return a learner for a model of the demo; `temperature` must be the sampling one."""
+    from dreamgym.pipeline.models import make_learner as make
+    from dreamgym.pipeline.settings import LearningSettings
 
-    trainable = TrainableConfig(mode=config.trainable, top_k_layers=config.top_k_layers)
-    return Learner(
-        model,
-        tokenizer,
-        LearnerConfig(
-            trainable=trainable,
-            optim=OptimConfig(learning_rate=rate, optimizer=optimizer),
-            batch_tokens=config.batch_tokens,
-            value_head=value_head,
-            temperature=temperature,
-        ),
+    settings = LearningSettings(
+        learning_rate=rate,
+        optimizer=optimizer,
+        trainable=config.trainable,
+        top_k_layers=config.top_k_layers,
+        batch_tokens=config.batch_tokens,
     )
+    return make(model, tokenizer, settings, temperature=temperature, value_head=value_head)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from dreamgym.curriculum.base import TaskSampler
 from dreamgym.curriculum.sampler import UniformSampler
 from dreamgym.curriculum.worlds import WorldSampler
@@ -163,7 +165,7 @@ def make_loop(
         learner=learner,
         algorithm=algorithm,
         sampler=sampler,
-        config=config,
+        config=replace(config, max_steps=ctx.config.max_steps),
         stage=stage,
         seed=ctx.config.seed,
         run=ctx.run,

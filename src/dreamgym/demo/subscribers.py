@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from dreamgym.demo.context import DemoContext
 from dreamgym.probe import CollapseGuard, ProbeResult, probe
-from dreamgym.rollout.episode import EpisodeLimits
 from dreamgym.train import IterationResult, Loop
 from dreamgym.types import Rollout
 
@@ -68,7 +67,7 @@ class Prober:
             self._recent,
             step=step,
             seed=ctx.config.seed,
-            limits=EpisodeLimits(max_steps=ctx.config.max_steps, max_invalid=5),
+            limits=ctx.limits,
             config=ctx.config.probe,
         )
         self.transitions += found.transitions

@@ -54,12 +54,6 @@ class ExampleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     renumber: float = 0.5
     """Probability of renaming the numbers of entities consistently inside one example: the world
     is the same whichever drawer is called 3, and the model has to look names up, not know them."""
-    rename: float = 0.0
-    """Probability of exchanging the names of things inside one example, where `rename_kinds` says
-    that the answer does not depend on what kind of thing it is: a listing is then copied from the
-    known facts, not recited."""
-    rename_kinds: tuple[str, ...] = ("go", "open", "close", "take")
-    """Action kinds whose answers are the same for things of any name."""
 
 
 class ExampleStream:
@@ -83,7 +77,6 @@ class ExampleStream:
             raise ValueError("no annotated transitions to train on; log some episodes first")
         steps = self._groups["step"]
         self._lengths = list(accumulate(len(_ENTITY.findall(e.next_text)) ** 2 for e in steps))
-        self._things = thing_names(annotated)
         self._negatives: dict[str, list[AnnotatedTransition]] = defaultdict(list)
         for example in self._groups["negative"]:
             self._negatives[example.kind].append(example)
@@ -106,9 +99,6 @@ class ExampleStream:
             messages = self._asked_again(messages, example)
         if rng.random() < self._config.renumber:
             messages, target = renumber(messages, target, rng)
-        verb = example.kind.partition("/")[0]
-        if verb in self._config.rename_kinds and rng.random() < self._config.rename:
-            messages, target = rename(messages, target, self._things, rng)
         return ChatExample(messages=tuple(messages), target=target, kind=example.kind)
 
     def _pick(self, rng: random.Random) -> AnnotatedTransition:
@@ -165,44 +155,6 @@ def renumber(
 
     renamed = [Message(m.role, _ENTITY.sub(rename, m.content)) for m in messages]
     return renamed, _ENTITY.sub(rename, target)
-
-
-def thing_names(annotated: Sequence[AnnotatedTransition]) -> tuple[str, ...]:
-    """Return the words of entities that are no place of any first observation and never used.
-
-    What is used (lamps) is known by its name; the other things can stand for each other.
-    """
-    seen: set[str] = set()
-    special: set[str] = set()
-    for example in annotated:
-        scenario = example.context.task.scenario
-        if scenario is not None:
-            special |= {word for word, _ in _ENTITY.findall(scenario.first_observation)}
-        words = {word for word, _ in _ENTITY.findall(example.next_text)}
-        seen |= words
-        if example.kind == "use":
-            special |= words
-    return tuple(sorted(seen - special))
-
-
-def rename(
-    messages: Sequence[Message], target: str, things: Sequence[str], rng: random.Random
-) -> tuple[list[Message], str]:
-    """Exchange the names of things by one random permutation, the same everywhere.
-
-    >>> import random
-    >>> asked = [Message("user", "take mug 1 from desk 1")]
-    >>> said, target = rename(asked, "You have mug 1.", ["cup", "mug"], random.Random(0))
-    >>> said[0].content, target
-    ('take cup 1 from desk 1', 'You have cup 1.')
-    """
-    table = dict(zip(things, rng.sample(list(things), len(things)), strict=True))
-    pattern = re.compile(r"(?:(?<=\\[nt])|(?<!\\)\b)[a-z]+\b")
-
-    def exchange(text: str) -> str:
-        return pattern.sub(lambda found: table.get(found[0], found[0]), text)
-
-    return [Message(m.role, exchange(m.content)) for m in messages], exchange(target)
 
 
 def _group(example: AnnotatedTransition) -> str:
