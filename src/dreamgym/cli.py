@@ -25,6 +25,7 @@ EXTRAS = {
     "openai": "endpoint",
     "matplotlib": "report",
     "jinja2": "report",
+    "scipy": "report",
 }
 """Optional package -> the extra that installs it."""
 

@@ -1,4 +1,7 @@
-"""`dreamgym env list | parity | play`."""
+"""`dreamgym env list | info | check | play | parity`.
+
+A suite is a name of the table or, for `info`, `check` and `play`, `module:factory`.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dreamgym.commands.common import suite_flags
-from dreamgym.errors import unknown_name
+from dreamgym.commands.common import print_json, suite_flags
+from dreamgym.errors import ConfigError, UserError, unknown_name
 
 if TYPE_CHECKING:
     from dreamgym.envs.base import Suite
-    from dreamgym.types import Task
 
-ACTIONS = ("list", "parity", "play")
+ACTIONS = ("list", "info", "check", "play", "parity")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `dreamgym env`."""
     parser.add_argument("action", nargs="?", default="list", metavar="|".join(ACTIONS))
-    parser.add_argument("name", nargs="?", default="household", help="suite (default household)")
+    parser.add_argument(
+        "name", nargs="?", default="household", help="suite or module:factory (default household)"
+    )
     parser.add_argument("--golden", type=Path, help="parity: recorded episodes to compare with")
     parser.add_argument("--games", type=Path, help="parity: the games (default: beside --golden)")
-    parser.add_argument("--split", default="train", help="play: split (default train)")
+    parser.add_argument("--split", default="", help="check, play: split (default train)")
     parser.add_argument("--index", type=int, default=0, help="play: which task of the split")
+    parser.add_argument("--tasks", type=int, default=3, help="check: tasks played (default 3)")
+    parser.add_argument("--steps", type=int, default=8, help="check: steps a walk (default 8)")
+    parser.add_argument(
+        "--tried", type=int, default=60, help="check: admissible actions tried a task (default 60)"
+    )
+    parser.add_argument("--json", action="store_true", help="check: print the report as JSON")
     suite_flags(parser)
 
 
@@ -36,25 +46,67 @@ def run(options: argparse.Namespace) -> int:
         raise unknown_name("env action", options.action, ACTIONS)
     if options.action == "list":
         return _list()
-    if options.name not in SUITES:
+    if ":" not in options.name and options.name not in SUITES:
         raise unknown_name("suite", options.name, SUITES)
-    return _parity(options) if options.action == "parity" else _play(options)
+    actions = {"info": _info, "check": _check, "play": _play, "parity": _parity}
+    return actions[options.action](options)
 
 
 def _list() -> int:
     from dreamgym.envs.table import READERS, SUITES, make_suite
 
     for name in sorted(SUITES):
-        suite = make_suite(name)
-        splits = ", ".join(getattr(suite, "splits", ()))
         reader = "can be dreamt" if name in READERS else "no state reader"
-        print(f"{name}: splits {splits}; {reader}")
+        try:
+            suite = make_suite(name)
+            getattr(suite, "check_ready", lambda: None)()
+            splits = ", ".join(getattr(suite, "splits", ()))
+        except UserError as error:  # an extra or data is missing: the others are still listed
+            print(f"{name}: not ready: {error}")
+        else:
+            print(f"{name}: splits {splits}; {reader}")
     return 0
+
+
+def _suite(options: argparse.Namespace) -> tuple[Suite, str]:
+    """Return the suite that was named, and the text another process can make it from."""
+    from dreamgym.envs.check.spec import make_spec, open_suite
+    from dreamgym.pipeline.settings import parse_options
+
+    given = parse_options(options.option) or {}
+    return open_suite(options.name, given), make_spec(options.name, given)
+
+
+def _info(options: argparse.Namespace) -> int:
+    from dreamgym.commands.playing import describe
+
+    suite, _ = _suite(options)
+    for line in describe(options.name, suite):
+        print(line)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from dreamgym.envs.check import CheckSettings, check_suite
+
+    settings = CheckSettings(
+        split=options.split,
+        num_tasks=options.tasks,
+        num_steps=options.steps,
+        num_admissible=options.tried,
+    )
+    suite, spec = _suite(options)
+    report = check_suite(suite, settings, spec=spec)
+    if options.json:
+        print_json(report)
+    else:
+        print("\n".join(report.lines()))
+        print(report.summary())
+    return 0 if report.is_ok else 1
 
 
 def _parity(options: argparse.Namespace) -> int:
     from dreamgym.envs.household.parity import run_parity
-    from dreamgym.errors import ConfigError
 
     if options.name != "household":
         raise unknown_name("suite with recordings", options.name, ("household",))
@@ -70,38 +122,12 @@ def _parity(options: argparse.Namespace) -> int:
 def _play(options: argparse.Namespace) -> int:
     import asyncio
 
-    from dreamgym.envs.table import make_suite
-    from dreamgym.errors import ConfigError
-    from dreamgym.pipeline.settings import parse_options
+    from dreamgym.commands.playing import play_by_hand
+    from dreamgym.envs.check.probe import default_split
 
-    suite = make_suite(options.name, **(parse_options(options.option) or {}))
-    tasks = suite.tasks(options.split)
+    suite, _ = _suite(options)
+    tasks = suite.tasks(options.split or default_split(suite))
     if not 0 <= options.index < len(tasks):
         raise ConfigError(f"index must be in 0..{len(tasks) - 1}; got {options.index}")
-    asyncio.run(_by_hand(suite, tasks[options.index]))
+    asyncio.run(play_by_hand(suite, tasks[options.index]))
     return 0
-
-
-async def _by_hand(suite: Suite, task: Task) -> None:
-    """Let whoever writes to standard input act; an empty line lists actions, the end ends it."""
-    env = suite.open(task, seed=0)
-    try:
-        observation = await env.start()
-        while True:
-            print(observation.text)
-            print("> ", end="", flush=True)
-            line = sys.stdin.readline()
-            if not line:
-                return
-            action = line.strip()
-            if not action:
-                print("\n".join(observation.actions or ()))
-                continue
-            step = await env.step(action)
-            observation = step.observation
-            if step.terminated or step.truncated:
-                print(observation.text)
-                print("success" if step.success else "not solved")
-                return
-    finally:
-        await env.close()

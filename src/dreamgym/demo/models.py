@@ -8,6 +8,9 @@ from dreamgym.demo.context import DemoContext
 from dreamgym.pipeline.models import MACROS
 from dreamgym.seeds import derive_seed
 
+SAMPLED = 4
+"""One in this many logged episodes is annotated for the tokenizer: phrases repeat."""
+
 
 def new_models(ctx: DemoContext, role: Literal["agent", "experience"]) -> tuple[Any, Any]:
     """Return a fresh (model, tokenizer) for a role."""
@@ -66,5 +69,6 @@ def _texts(ctx: DemoContext) -> list[str]:
     annotator = Annotator(
         ctx.reader, tasks, buffer=None, config=AnnotateConfig(negatives=1, relabel=0)
     )
-    annotated = [example for rollout in rollouts for example in annotator.annotate(rollout)]
+    sample = rollouts[::SAMPLED]
+    annotated = [example for rollout in sample for example in annotator.annotate(rollout)]
     return tokenizer_texts(annotated, rollouts)

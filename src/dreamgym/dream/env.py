@@ -6,17 +6,20 @@ transitions found by retrieval, and what was dreamt so far.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dreamgym.dream.experience import ExperienceModel
+from dreamgym.dream.doubt import Doubt, DoubtConfig, Settled
+from dreamgym.dream.experience import Answer, ExperienceModel
 from dreamgym.dream.ledger import Ledger
+from dreamgym.dream.perturb import PerturbConfig, PerturbedEnv
 from dreamgym.dream.prompt import StepContext, Turn
 from dreamgym.dream.scenario import scenario_text
-from dreamgym.dream.verify import Verifier
-from dreamgym.envs.base import Env, StateReader
+from dreamgym.dream.verify import Verifier, VerifyConfig
+from dreamgym.envs.base import Env, StateReader, Suite
 from dreamgym.errors import ConfigError, EnvError
 from dreamgym.seeds import derive_seed
 from dreamgym.types import Observation, Step, Task, Transition
@@ -32,6 +35,12 @@ class DreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Step limit; reaching it truncates the episode."""
     verify: bool = True
     """Success needs the verifier's agreement (task sentence against the ledger)."""
+    verifying: VerifyConfig = VerifyConfig()
+    """How the verifier settles claims, and which of them stand."""
+    doubt: DoubtConfig = DoubtConfig()
+    """What becomes of answers the model is not sure of; by default they are kept."""
+    perturb: PerturbConfig = PerturbConfig()
+    """Disturbances, off by default."""
 
 
 class DreamSuite:
@@ -45,14 +54,19 @@ class DreamSuite:
         reader: StateReader,
         buffer: ReplayBuffer | None = None,
         config: DreamConfig | None = None,
+        real: Suite | None = None,
     ) -> None:
+        """`real` is only ever asked where `config.doubt.policy` is `ask_real`."""
         self.name = "dream"
         self._tasks = tuple(tasks)
         self.model = model
         self.reader = reader
         self.buffer = buffer
         self.config = config or DreamConfig()
-        self.verifier = Verifier(reader) if self.config.verify else None
+        self.verifier = Verifier(reader, self.config.verifying) if self.config.verify else None
+        self.doubt = Doubt(self.config.doubt, reader, real=real)
+        self.perturbed: Counter[str] = Counter()
+        """Disturbed steps by name."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the tasks of a split; a dream only has what it was given."""
@@ -65,7 +79,15 @@ class DreamSuite:
                 f"task {task.id!r} has no scenario, so its dream has no first state; "
                 "make one from logged episodes or let the generator write it"
             )
-        return DreamEnv(self, task, seed=seed)
+        if not self.config.perturb.is_on:
+            return DreamEnv(self, task, seed=seed)
+        return PerturbedEnv(
+            DreamEnv(self, task, seed=seed),
+            self.config.perturb,
+            seed=seed,
+            again=lambda: DreamEnv(self, task, seed=seed),
+            counters=self.perturbed,
+        )
 
 
 class DreamEnv:
@@ -82,6 +104,7 @@ class DreamEnv:
         self._turns: list[Turn] = []
         self._observation = Observation(text=task.scenario.first_observation)
         self._state = "new"
+        self._is_masked = False
 
     async def start(self) -> Observation:
         """Return the scenario's first observation: equal for every member of a group."""
@@ -104,13 +127,8 @@ class DreamEnv:
             neighbours=neighbours,
             action=action,
         )
-        answer = await suite.model.answer(
-            context,
-            seed=derive_seed(self._seed, len(self._turns)),
-            session=self._session,
-            check=lambda text: self._ledger.check(action, text),
-        )
-        reply = answer.reply
+        settled = await self._settled(context)
+        answer, reply = settled.answer, settled.answer.reply
         self._ledger.apply(action, reply.next_state)
         self._turns.append(Turn(action, reply.next_state))
         self._observation = Observation(text=reply.next_state)
@@ -119,6 +137,8 @@ class DreamEnv:
             verdict = suite.verifier.judge(self._task, self._ledger.facts, reply)
             reward, done, success = verdict.reward, verdict.done, verdict.success
             flags = list(verdict.flags)
+        flags += settled.flags
+        self._is_masked = self._is_masked or settled.is_masked
         if answer.attempts > 1:
             flags.append("asked_again")
         if suite.reader.is_no_effect(reply.next_state):
@@ -128,14 +148,35 @@ class DreamEnv:
             self._state = "finished"
         return Step(
             observation=self._observation,
-            reward=reward,
+            # What follows a masked step rests on it: the whole episode is left out of training.
+            reward=None if self._is_masked else reward,
             terminated=done,
             truncated=truncated,
-            success=success,
+            success=success and not self._is_masked,
             rationale=reply.reasoning,
             confidence=answer.confidence,
             flags=tuple(flags),
         )
+
+    async def _settled(self, context: StepContext) -> Settled:
+        """Ask the model, and again where its answer is doubtful."""
+        suite, action = self._suite, context.action
+        seed = derive_seed(self._seed, len(self._turns))
+
+        def check(text: str) -> Sequence[str]:
+            return self._ledger.check(action, text)
+
+        async def again(number: int, temperature: float) -> Answer:
+            return await suite.model.answer(
+                context,
+                seed=derive_seed(seed, "doubt", number),
+                check=check,
+                temperature=temperature,
+            )
+
+        answer = await suite.model.answer(context, seed=seed, session=self._session, check=check)
+        actions = [*(turn.action for turn in self._turns), action]
+        return await suite.doubt.settle(answer, again, task=self._task, actions=actions)
 
     async def close(self) -> None:
         """Free the model's cache for this episode."""

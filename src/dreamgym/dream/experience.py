@@ -60,13 +60,20 @@ class ExperienceModel:
         self.counters: Counter[str] = Counter()
 
     async def answer(
-        self, context: StepContext, *, seed: int, session: str | None = None, check: Check
+        self,
+        context: StepContext,
+        *,
+        seed: int,
+        session: str | None = None,
+        check: Check,
+        temperature: float | None = None,
     ) -> Answer:
-        """Return the model's answer to one action.
+        """Return the model's answer to one action; `temperature` replaces that of the first try.
 
         Raises `ReplyError` when no usable reply came within `retries`, `ModelError` when the
         model could not be reached.
         """
+        first = self.config.temperature if temperature is None else temperature
         messages: list[Message] = step_messages(self.config.prompt, context)
         reasons: list[str] = []
         for attempt in range(self.config.retries + 1):
@@ -74,7 +81,7 @@ class ExperienceModel:
                 messages,
                 seed=derive_seed(seed, attempt),
                 max_tokens=self.config.max_tokens,
-                temperature=self.config.retry_temperature if attempt else self.config.temperature,
+                temperature=self.config.retry_temperature if attempt else first,
                 session=session,
             )
             self.counters["dream/calls"] += 1
@@ -101,10 +108,13 @@ class ExperienceModel:
                 Message("assistant", reply.text),
                 complaint,
             ]
+        raise self._fault(context.action, reasons[-1])
+
+    def _fault(self, action: str, reason: str) -> ReplyError:
         self.counters["dream/faults"] += 1
-        raise ReplyError(
-            f"no usable answer to {context.action!r} after {self.config.retries + 1} tries; "
-            f"last reason: {reasons[-1]}"
+        return ReplyError(
+            f"no usable answer to {action!r} after {self.config.retries + 1} tries; "
+            f"last reason: {reason}"
         )
 
 

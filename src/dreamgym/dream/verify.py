@@ -29,7 +29,9 @@ class VerifyConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reward counts as the model gave it (except where it claims an unsupported success)."""
     trust_verifier: bool = True
     """A success the facts show but the reply denies counts as a success; else it is only
-    flagged."""
+    flagged, and success needs both."""
+    claims: Literal["checked", "believed"] = "checked"
+    """`believed`: the model's outcome stands; the facts only count where they disagree."""
 
 
 class Verdict(Record, frozen=True, kw_only=True):
@@ -69,6 +71,10 @@ class Verifier:
         """Return the verdict on a reply, given the facts *after* the step."""
         achieved = self._reader.achieved(task, facts)
         verdict = self._judge(achieved, reply)
+        if self._config.claims == "believed":
+            verdict = msgspec.structs.replace(
+                verdict, reward=reply.reward, done=reply.done, success=reply.success
+            )
         self.counters["verify/steps"] += 1
         self.counters[f"verify/{verdict.outcome}"] += 1
         if reply.success:

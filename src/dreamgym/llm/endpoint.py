@@ -19,6 +19,7 @@ import msgspec
 
 from dreamgym.errors import ConfigError, MissingExtra, ModelError
 from dreamgym.llm.base import Message, Reply
+from dreamgym.llm.budget import Budget
 from dreamgym.seeds import derive_random
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class EndpointChat:
         api_key: str | None = None,
         *,
         config: EndpointConfig = EndpointConfig(),
+        budget: Budget | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,6 +87,7 @@ class EndpointChat:
         self._key = api_key or next(filter(None, map(os.environ.get, _KEY_VARIABLES)), "none")
         self._secrets = [text for text in (self._key, parts.password, parts.username) if text]
         self._config = config
+        self.budget = budget
         self._sleep = sleep
         self._clock = clock
         self._connections: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = (
@@ -109,6 +112,7 @@ class EndpointChat:
 
         Raises:
             ModelError: after the allowed retries, past the deadline, or at a final refusal.
+            BudgetSpent: when the budget allows no further call.
         """
         connection = self._connect()
         body: dict[str, object] = {
@@ -119,7 +123,7 @@ class EndpointChat:
             self._config.token_field: max_tokens,
         }
         async with connection.slots:
-            return await self._ask(connection.client, body, seed)
+            return await self._ask(connection.client, body, seed, messages, max_tokens)
 
     def release(self, session: str) -> None:
         """Do nothing: an endpoint keeps no session of ours."""
@@ -142,11 +146,19 @@ class EndpointChat:
             self._connections[loop] = _Connection(client, slots)
         return self._connections[loop]
 
-    async def _ask(self, client: AsyncOpenAI, body: dict[str, object], seed: int) -> Reply:
+    async def _ask(
+        self,
+        client: AsyncOpenAI,
+        body: dict[str, object],
+        seed: int,
+        messages: Sequence[Message],
+        max_tokens: int,
+    ) -> Reply:
         import openai
 
         config, end = self._config, self._clock() + self._config.deadline
         for attempt in range(config.max_retries + 1):
+            account = _Account(self.budget, messages, max_tokens)
             self.num_requests += 1
             wait = 0.0
             try:
@@ -156,8 +168,10 @@ class EndpointChat:
                     body=body,
                     options={"timeout": max(end - self._clock(), 0.001)},
                 )
+                account.settle(answer)
                 return _read(answer)
             except openai.APIStatusError as error:
+                account.free()
                 if _is_too_long(error):
                     return Reply(text="", finish="length")
                 if not _may_pass(error):
@@ -168,6 +182,8 @@ class EndpointChat:
                 failure = self._failure("could not be reached", error)
             except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
                 raise self._failure("gave an answer that cannot be read", error) from None
+            finally:
+                account.close()
             backoff = min(config.first_delay * 2**attempt, config.max_delay)
             backoff *= 1.0 + derive_random("endpoint", seed, attempt).random()
             wait = max(wait, backoff)
@@ -187,6 +203,33 @@ class EndpointChat:
             if secret != "none":
                 text = text.replace(secret, "***")
         return text
+
+
+class _Account:
+    """One request's place in the budget; whatever is not settled or free counts as lost."""
+
+    def __init__(self, budget: Budget | None, messages: Sequence[Message], max_tokens: int) -> None:
+        self._budget = budget
+        self._open = budget.reserve(messages, max_tokens) if budget is not None else None
+
+    def settle(self, answer: ChatCompletion) -> None:
+        """Book what the server counted; an answer without a count stays open."""
+        usage = getattr(answer, "usage", None)
+        if self._budget is not None and self._open is not None and usage is not None:
+            self._budget.settle(self._open, usage.prompt_tokens, usage.completion_tokens)
+            self._open = None
+
+    def free(self) -> None:
+        """Book a refusal."""
+        if self._budget is not None and self._open is not None:
+            self._budget.free(self._open)
+            self._open = None
+
+    def close(self) -> None:
+        """Book the request as lost if nothing else is known: cut off, cancelled, not counted."""
+        if self._budget is not None and self._open is not None:
+            self._budget.lose(self._open)
+            self._open = None
 
 
 def _completion_type() -> type[ChatCompletion]:

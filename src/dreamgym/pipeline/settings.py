@@ -39,6 +39,8 @@ class Recipe(Settings, frozen=True, kw_only=True):
     train: dict[str, Any] = {}
     transfer: dict[str, Any] = {}
     evaluate: dict[str, Any] = {}
+    fidelity: dict[str, Any] = {}
+    judge: dict[str, Any] = {}
 
 
 class SuiteSettings(Settings, frozen=True, kw_only=True):
