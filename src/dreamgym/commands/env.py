@@ -35,6 +35,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--tried", type=int, default=60, help="check: admissible actions tried a task (default 60)"
     )
     parser.add_argument("--json", action="store_true", help="check: print the report as JSON")
+    parser.add_argument(
+        "--abstract", action="store_true", help="check, play: see pages as abstract states"
+    )
     suite_flags(parser)
 
 
@@ -69,12 +72,17 @@ def _list() -> int:
 
 
 def _suite(options: argparse.Namespace) -> tuple[Suite, str]:
-    """Return the suite that was named, and the text another process can make it from."""
+    """Return the suite that was named, and the text another process can make it from or ""."""
     from dreamgym.envs.check.spec import make_spec, open_suite
     from dreamgym.pipeline.settings import parse_options
 
     given = parse_options(options.option) or {}
-    return open_suite(options.name, given), make_spec(options.name, given)
+    suite = open_suite(options.name, given)
+    if options.abstract:
+        from dreamgym.abstraction import AbstractSuite
+
+        return AbstractSuite(suite), ""
+    return suite, make_spec(options.name, given)
 
 
 def _info(options: argparse.Namespace) -> int:

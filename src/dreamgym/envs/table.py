@@ -10,7 +10,13 @@ from typing import Any, cast
 from dreamgym.envs.base import StateReader, Suite
 from dreamgym.errors import ConfigError, unknown_name
 
-SUITES: dict[str, str] = {"household": "dreamgym.envs.household.suite:HouseholdSuite"}
+SUITES: dict[str, str] = {
+    "alfworld": "dreamgym.envs.alfworld_suite:AlfworldSuite",
+    "gymnasium": "dreamgym.envs.gymnasium_suite:GymnasiumSuite",
+    "household": "dreamgym.envs.household.suite:HouseholdSuite",
+    "scienceworld": "dreamgym.envs.scienceworld_suite:ScienceworldSuite",
+    "textworld": "dreamgym.envs.textworld_suite:TextworldSuite",
+}
 """Suite name -> `module:factory`; the factory's keyword parameters are the suite's options."""
 
 READERS: dict[str, str] = {"household": "dreamgym.envs.household.reader:HouseholdReader"}
