@@ -93,6 +93,25 @@ def test_the_searcher_says_which_fact_it_acts_on() -> None:
     assert said[-1][0].startswith(f"have {thing}.")
 
 
+def test_a_dawdling_searcher_wins_later_and_dawdles_harmlessly() -> None:
+    suite = HouseholdSuite(num_tasks=40, max_steps=200)
+    brisk, slow = results(suite, "searcher"), results(suite, "searcher", dawdles=0.5)
+    assert success_rate(slow) >= success_rate(brisk)
+    idle = [c for commands, _ in slow for c in commands if re.match("look|inventory|examine", c)]
+    share = len(idle) / sum(len(commands) for commands, _ in slow)
+    assert 0.4 < share < 0.6
+    texts = [step.observation.text for _, steps in slow for step in steps]
+    assert "Nothing happens." not in texts
+
+
+def test_a_slipping_searcher_finds_its_way_back() -> None:
+    suite = HouseholdSuite(num_tasks=40, max_steps=100)
+    played = results(suite, "searcher", slips=0.2)
+    texts = [step.observation.text for _, steps in played for step in steps]
+    assert 0 < texts.count("Nothing happens.") < 0.2 * len(texts)
+    assert success_rate(played) >= 0.9
+
+
 def test_the_searcher_starts_the_same_way_in_rooms_that_look_the_same() -> None:
     suite = HouseholdSuite(num_tasks=30)
     for task in suite.tasks("train"):

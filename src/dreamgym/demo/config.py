@@ -106,13 +106,18 @@ class LogConfig(_Config, frozen=True, kw_only=True):
 class CloneConfig(_Config, frozen=True, kw_only=True):
     """Behaviour cloning of the warm start."""
 
-    episodes: int = 200
+    episodes: int = 900
     """Demonstrations: episodes of the searcher, which knows nothing hidden."""
-    steps: int = 500
+    max_steps: int = 30
+    """Step limit of demonstrations: a demonstrator that dawdles needs longer."""
+    steps: int = 1200
     batch_tokens: int = 2048
     """Tokens per optimiser step."""
     learning_rate: float = 2e-3
-    slips: float = 0.15
+    dawdles: float = 0.5
+    """Probability that the demonstrator looks at what it knows already: harmless, but it costs a
+    turn.  It is imitated, as users' logs are; that it costs tasks is for RL to find out."""
+    slips: float = 0.1
     """Probability that the demonstrator does something else than it meant to; not imitated, but
     what it does next is."""
     renumber: float = 0.8
@@ -127,14 +132,14 @@ class RLConfig(_Config, frozen=True, kw_only=True):
     learning_rate: float = 3e-4
     optimizer: Literal["adamw", "muon"] = "muon"
     """Muon moves a small model in tens of updates where AdamW needs hundreds."""
-    temperature: float = 1.3
+    temperature: float = 1.0
     max_new_tokens: int = 32
 
 
 class S2RConfig(_Config, frozen=True, kw_only=True):
     """The short real phase, and the baseline that gets only this phase."""
 
-    budget: int = 8000
+    budget: int = 4000
     """Real transitions, for S2R and for the real-only baseline alike."""
     loop: LoopConfig = LoopConfig(
         iterations=1000, tasks_per_iteration=16, group_size=8, max_idle=3, checkpoint_every=1
@@ -209,7 +214,7 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
     rl: RLConfig = RLConfig()
     dream: DreamConfig = DreamConfig(max_steps=15)
     dream_loop: LoopConfig = LoopConfig(
-        iterations=40, tasks_per_iteration=16, group_size=8, max_idle=3
+        iterations=25, tasks_per_iteration=16, group_size=8, max_idle=3
     )
     curriculum: CurriculumSettings = CurriculumSettings()
     """How tasks are weighted and varied; its switch is `levers.curriculum`."""

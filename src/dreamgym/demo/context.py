@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dreamgym.rl.learner import Learner
 
 SUITE = "household"
-TRAIN_POOL = 1200
+TRAIN_POOL = 2000
 """Training games the demo draws its logged, probe and sim-to-real tasks from."""
 
 
@@ -83,10 +83,16 @@ class DemoContext:
     @cached_property
     def suite(self) -> HouseholdSuite:
         """The real suite."""
+        return self._suite(self.config.max_steps)
+
+    @cached_property
+    def demonstration_suite(self) -> HouseholdSuite:
+        """The same games with the step limit of demonstrations."""
+        return self._suite(self.config.clone.max_steps)
+
+    def _suite(self, max_steps: int) -> HouseholdSuite:
         size = max(TRAIN_POOL, self.config.evaluation.tasks)
-        suite: Any = make_suite(
-            SUITE, size=self.config.size, num_tasks=size, max_steps=self.config.max_steps
-        )
+        suite: Any = make_suite(SUITE, size=self.config.size, num_tasks=size, max_steps=max_steps)
         household: HouseholdSuite = suite
         return household
 

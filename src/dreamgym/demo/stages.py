@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -28,6 +28,9 @@ from dreamgym.rl.sft import SFTConfig, SftExample, fit_sft
 from dreamgym.seeds import derive_random
 from dreamgym.types import Rollout, Task
 
+if TYPE_CHECKING:
+    from dreamgym.envs.household.suite import HouseholdSuite
+
 REFIT_RATE = 0.4
 """Learning rate of continued fitting as a share of the first fit's peak."""
 
@@ -36,16 +39,12 @@ def collect_logs(ctx: DemoContext) -> dict[str, int]:
     """Log demonstrations, surveys, noisy experts and random play in training rooms."""
     logs, suite, tasks = ctx.config.logs, ctx.suite, list(ctx.logged_tasks)
     few = tasks[: int(len(tasks) * logs.random_share)]
-    _play(
-        ctx,
-        "demonstrations",
-        suite.policy("searcher", slips=ctx.config.clone.slips),
-        ctx.demonstrated_tasks,
-        1,
-    )
-    _play(ctx, "logs", suite.policy("survey"), tasks, logs.survey)
-    _play(ctx, "logs", suite.policy("noisy"), tasks, logs.noisy)
-    _play(ctx, "logs", suite.policy("random"), few, 1)
+    clone, slow = ctx.config.clone, ctx.demonstration_suite
+    demonstrator = slow.policy("searcher", slips=clone.slips, dawdles=clone.dawdles)
+    _play(ctx, "demonstrations", slow, demonstrator, ctx.demonstrated_tasks, 1)
+    _play(ctx, "logs", suite, suite.policy("survey"), tasks, logs.survey)
+    _play(ctx, "logs", suite, suite.policy("noisy"), tasks, logs.noisy)
+    _play(ctx, "logs", suite, suite.policy("random"), few, 1)
     return {
         "warm_start": count_transitions(load_rollouts(ctx, "demonstrations")),
         "logs": count_transitions(load_rollouts(ctx, "logs")),
@@ -57,24 +56,31 @@ def collect_agent_logs(ctx: DemoContext) -> dict[str, int]:
     if ctx.config.levers.agent_logs:
         agent = ctx.load_agent("warm_start")
         tasks = list(ctx.logged_tasks)[: ctx.config.logs.agent_episodes]
-        _play(ctx, "agent_logs", agent.policy, tasks, 1)
+        _play(ctx, "agent_logs", ctx.suite, agent.policy, tasks, 1)
     return {"agent_logs": count_transitions(load_rollouts(ctx, "agent_logs"))}
 
 
-def _play(ctx: DemoContext, name: str, policy: Policy, tasks: Sequence[Task], each: int) -> None:
+def _play(
+    ctx: DemoContext,
+    name: str,
+    suite: HouseholdSuite,
+    policy: Policy,
+    tasks: Sequence[Task],
+    each: int,
+) -> None:
     if not each or not tasks:
         return
     writer = ctx.run.writer(name, "rollout", {"suite": "household", "size": ctx.config.size})
     with writer, progress(f"logging {policy.name}", len(tasks) * each) as bar:
         asyncio.run(
             collect(
-                ctx.suite,
+                suite,
                 policy,
                 tasks,
                 episodes_per_task=each,
                 seed=ctx.seed("logs", policy.name),
                 writer=writer,
-                limits=ctx.limits,
+                limits=replace(ctx.limits, max_steps=suite.max_steps),
                 on_episode=lambda rollout: bar.advance(),
             )
         )

@@ -222,14 +222,16 @@ class SearcherPolicy(_Base):
     """Searches plausible receptacles; when lost it acts at random.
 
     With probability `slips` it does something else than it meant to, without a thought: what it
-    does next shows how to recover, which flawless episodes never show.
+    does next shows how to recover, which flawless episodes never show.  With probability `dawdles`
+    it looks at what it knows already, as logged agents do: harmless, but it costs a turn.
     """
 
     name = "searcher"
 
-    def __init__(self, suite: Worlds, *, slips: float = 0.0) -> None:
+    def __init__(self, suite: Worlds, *, slips: float = 0.0, dawdles: float = 0.0) -> None:
         super().__init__(suite)
         self._slips = _probability("slips", slips)
+        self._dawdles = _probability("dawdles", dawdles)
 
     def start(self, task: Task, *, seed: int) -> Actor:
         """Return an actor for one episode."""
@@ -244,7 +246,13 @@ class SearcherPolicy(_Base):
             changed = _NUMBER.sub(lambda n: str(1 + int(n[0]) % 3), command, count=1)
             return changed if random.random() < 0.5 and changed != command else anything(actions)
 
-        return Searcher(task.instruction, anything, slip)
+        def dawdle(here: str, actions: Collection[str]) -> str:
+            if random.random() >= self._dawdles:
+                return ""
+            looks = [a for a in ("look", "inventory", f"examine {here}") if a in actions]
+            return random.choice(looks) if looks else ""
+
+        return Searcher(task.instruction, anything, slip, dawdle)
 
 
 _FACTORIES: dict[str, type[_Base]] = {

@@ -34,6 +34,7 @@ _STATIONS = {
     HEAT: ("heat", ("microwave",)),
     COOL: ("cool", ("fridge",)),
 }
+IDLE_THOUGHT = "hm."
 _ITEM = re.compile(r"\ba (\w+ \d+)")
 
 
@@ -70,11 +71,17 @@ class Searcher:
         instruction: str,
         fallback: Callable[[Collection[str]], str],
         slip: Callable[[str, Collection[str]], str] = lambda command, actions: "",
+        dawdle: Callable[[str, Collection[str]], str] = lambda here, actions: "",
     ) -> None:
-        """`fallback` acts when it is lost; `slip` may exchange its command ("" leaves it)."""
+        """`fallback` acts when it is lost; `slip` may exchange its command ("" leaves it).
+
+        `dawdle` may name a look at what is known already (given the place it stands at); it is
+        done with a thought, as if it helped.
+        """
         self._request = read_request(instruction)
         self._fallback = fallback
         self._slip = slip
+        self._dawdle = dawdle
         self._receptacles: list[str] = []
         self._seen: dict[str, str] = {}
         """Object -> receptacle it was last seen in."""
@@ -92,6 +99,10 @@ class Searcher:
         """Return the next command, from what was read so far."""
         actions = frozenset(observation.actions or ())
         self._read(observation.text, actions)
+        idle = self._dawdle(self._here, actions)
+        if idle:
+            self._last = idle
+            return Completion(text=f"<think>{IDLE_THOUGHT}</think><action>{idle}</action>")
         self._thought = "no idea."
         command = self._choose(actions) if self._request else None
         self._last = command or self._fallback(actions)
