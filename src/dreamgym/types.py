@@ -148,6 +148,8 @@ class Rollout(Record, frozen=True, kw_only=True):
     attempt: int
     transitions: tuple[Transition, ...]
     completions: tuple[Completion, ...] = ()
+    turns: tuple[int, ...] = ()
+    """Index of the completion behind each transition; empty if the i-th led to the i-th."""
     stop: StopReason
     reward: float | None
     success: bool

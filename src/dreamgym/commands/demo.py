@@ -13,7 +13,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `dreamgym demo`."""
     parser.add_argument("--preset", default="tiny", help="tiny: small models from scratch")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--algorithm", default="grpo", help="grpo (default) or ppo")
+    parser.add_argument("--algorithm", default="grpo", help="grpo (default), gigpo or ppo")
     parser.add_argument("--naive", action="store_true", help="only the run without grounding")
     parser.add_argument("--out", type=Path, default=None, help="run folder (default runs/demo)")
     parser.add_argument(

@@ -97,6 +97,8 @@ class LogConfig(_Config, frozen=True, kw_only=True):
     """Episodes per game of an expert that takes a random action 30 % of the time."""
     random_share: float = 0.3
     """Share of the games that also get one random episode."""
+    demonstrations: int = 100
+    """Demonstrations that the experience model learns from, too."""
     agent_episodes: int = 100
     """Episodes of the warm-started agent."""
     heldout_share: float = 0.12
@@ -110,7 +112,7 @@ class CloneConfig(_Config, frozen=True, kw_only=True):
     """Demonstrations: episodes of the searcher, which knows nothing hidden."""
     max_steps: int = 30
     """Step limit of demonstrations: a demonstrator that dawdles needs longer."""
-    steps: int = 1200
+    steps: int = 1000
     batch_tokens: int = 2048
     """Tokens per optimiser step."""
     learning_rate: float = 2e-3
@@ -190,7 +192,7 @@ class DemoConfig(_Config, frozen=True, kw_only=True):
         retries=3,
     )
     fit: FitConfig = FitConfig(
-        steps=700,
+        steps=600,
         mixture=ExampleConfig(
             negative_share=0.4,
             success_share=0.1,

@@ -125,9 +125,10 @@ def real_training(ctx: DemoContext, *, start: str, name: str, resume: bool) -> d
 
 
 def _algorithm(ctx: DemoContext, loop: LoopConfig) -> Algorithm:
-    if ctx.config.algorithm == "grpo":
-        return make_algorithm("grpo", group_size=loop.group_size, **ctx.config.grpo)
-    return make_algorithm(ctx.config.algorithm)
+    name = ctx.config.algorithm
+    if name in ("grpo", "gigpo"):
+        return make_algorithm(name, group_size=loop.group_size, **ctx.config.grpo)
+    return make_algorithm(name)
 
 
 def make_loop(

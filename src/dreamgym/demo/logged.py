@@ -16,11 +16,11 @@ class Logged:
     """Logged episodes with their hindsight scenarios, split into fitting and held-out games."""
 
     def __init__(self, ctx: DemoContext, *, with_agent: bool = True) -> None:
-        names = ("logs", "demonstrations", *(["agent_logs"] if with_agent else []))
+        shown = load_rollouts(ctx, "demonstrations")[: ctx.config.logs.demonstrations]
+        own = load_rollouts(ctx, "agent_logs") if with_agent else []
         self.rollouts = [
             rollout
-            for name in names
-            for rollout in load_rollouts(ctx, name)
+            for rollout in (*load_rollouts(ctx, "logs"), *shown, *own)
             if not rollout.is_fault
         ]
         self.reader = ctx.reader.learned([t for r in self.rollouts for t in r.transitions])

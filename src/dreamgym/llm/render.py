@@ -17,6 +17,8 @@ from dreamgym.llm.base import Message
 
 _PROBE = "QXJKZVPROBE"
 """Stands in for an assistant turn; no template and no message contains it."""
+_MAX_ENCODED = 1 << 14
+_SHORT = (Message("user", "task"),)
 
 
 class Renderer:
@@ -30,6 +32,8 @@ class Renderer:
                 "tokenizer.chat_template"
             )
         self.tokenizer = tokenizer
+        self._encoded: dict[str, tuple[int, ...]] = {}
+        """Texts repeat: the same turns and observations occur in all members of a group."""
 
     def first(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of a complete prompt, generation prompt included."""
@@ -54,9 +58,10 @@ class Renderer:
             raise ConfigError("messages_so_far must end with the assistant's turn")
         if not new_messages:
             raise ConfigError("new_messages is empty; there is nothing to answer")
-        chat = [*messages_so_far[:-1], Message("assistant", _PROBE), *new_messages]
-        _, found, tail = self._text(chat).partition(_PROBE)
-        if not found:
+        is_plain = all(message.role == "user" for message in new_messages)
+        before = _SHORT if is_plain and self._is_local else messages_so_far[:-1]
+        tail = self._tail(before, new_messages)
+        if tail is None:
             raise ConfigError("the chat template leaves out earlier assistant turns; start over")
         if last_id is not None and last_id == self.end_of_turn_id:
             tail = tail.removeprefix(self._end_of_turn)
@@ -113,6 +118,29 @@ class Renderer:
             return False
         return True
 
+    def _tail(self, before: Sequence[Message], new: Sequence[Message]) -> str | None:
+        """Return the text after an assistant turn, None where the template drops that turn."""
+        chat = [*before, Message("assistant", _PROBE), *new]
+        _, found, tail = self._text(chat).partition(_PROBE)
+        return tail if found else None
+
+    @cached_property
+    def _is_local(self) -> bool:
+        """Whether what follows a turn depends on no earlier message, as in nearly all templates.
+
+        Then it is rendered from a short chat: rendering all turns each time is quadratic work.
+        """
+        if not self.is_append_only:
+            return False
+        longer = [
+            Message("system", "rules"),
+            *_SHORT,
+            Message("assistant", "<think>why</think>\n<action>look</action>"),
+            Message("user", "seen"),
+        ]
+        new = [Message("user", "seen more")]
+        return self._tail(_SHORT, new) == self._tail(longer, new) is not None
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids without the tokens that end a turn."""
         end = len(ids)
@@ -122,8 +150,13 @@ class Renderer:
         return text
 
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        known = self._encoded.get(text)
+        if known is None:
+            if len(self._encoded) >= _MAX_ENCODED:
+                self._encoded.clear()
+            ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            known = self._encoded[text] = tuple(ids)
+        return list(known)
 
     def _text(self, messages: Sequence[Message], *, should_prompt: bool = True) -> str:
         try:

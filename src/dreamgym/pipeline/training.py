@@ -48,9 +48,9 @@ class UpdateSettings(Settings, frozen=True, kw_only=True):
     """How the policy is updated, the same in a dream and in reality."""
 
     algorithm: str = "grpo"
-    """`grpo` or `ppo`."""
+    """`grpo`, `gigpo` or `ppo`."""
     options: Options = msgspec.field(default_factory=dict)
-    """Options of the algorithm; GRPO's group size is the loop's."""
+    """Options of the algorithm; the group size of GRPO and GiGPO is the loop's."""
     learning: LearningSettings = LearningSettings(learning_rate=3e-4, optimizer="adamw")
 
 
@@ -97,7 +97,7 @@ def check_places(settings: TrainSettings) -> None:
 def check_update(update: UpdateSettings, loop: LoopConfig) -> Algorithm:
     """Return the algorithm; raises `ConfigError` for unknown names, options and group size 1."""
     options: dict[str, Any] = dict(update.options)
-    if update.algorithm == "grpo":
+    if update.algorithm in ("grpo", "gigpo"):
         options["group_size"] = loop.group_size
     return make_algorithm(update.algorithm, **options)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from dreamgym.errors import ConfigError, unknown_name
+from dreamgym.rl.gigpo import GiGPO, GiGPOConfig
 from dreamgym.rl.grpo import GRPO, GRPOConfig
 from dreamgym.rl.metrics import UpdateMetrics
 from dreamgym.rl.ppo import PPO, PPOConfig
@@ -34,6 +35,7 @@ class Algorithm(Protocol):
 
 
 ALGORITHMS: dict[str, tuple[type[msgspec.Struct], type[Any]]] = {
+    "gigpo": (GiGPOConfig, GiGPO),
     "grpo": (GRPOConfig, GRPO),
     "ppo": (PPOConfig, PPO),
 }

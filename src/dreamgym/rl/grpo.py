@@ -12,6 +12,7 @@ from dreamgym.errors import ConfigError
 from dreamgym.rl.advantage import GroupAdvantages, Scale, group_advantages
 from dreamgym.rl.metrics import UpdateMetrics
 from dreamgym.rl.samples import rollout_to_samples
+from dreamgym.rl.turns import RewardSource, episode_return
 from dreamgym.types import RolloutGroup, Sample
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class GRPOConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     group_size: int = 8
     """Attempts per task (G), at least 2; groups may be smaller where rollouts failed."""
+    rewards: RewardSource = "outcome"
+    """What attempts are compared by: the reward of the episode, or the sum of its steps'."""
     scale: Scale = "std"
     ddof: int = 1
     dead_tolerance: float = 1e-6
@@ -70,7 +73,7 @@ class GRPO:
     def advantages(self, group: RolloutGroup) -> GroupAdvantages:
         """Return the advantages of a group's rollouts."""
         return group_advantages(
-            group.rewards,
+            [episode_return(rollout, self.config.rewards) for rollout in group.rollouts],
             scale=self.config.scale,
             ddof=self.config.ddof,
             dead_tolerance=self.config.dead_tolerance,

@@ -29,10 +29,11 @@ def is_cut(rollout: Rollout) -> bool:
 
 
 def rollout_to_samples(
-    rollout: Rollout, advantage: float, *, mask_truncated: bool = False
+    rollout: Rollout, advantage: float | Sequence[float], *, mask_truncated: bool = False
 ) -> list[Sample]:
     """Return the training sequences of a rollout, each sampled token with `advantage`.
 
+    A sequence of advantages has one per completion, for all tokens sampled in it.
     One sample, or several where a completion says `restart`; their weights are their shares of
     the sampled tokens and add up to 1, so that a split trajectory counts once.  Faults and
     unscorable rollouts give no sample, nor does a rollout that failed before any generation.
@@ -49,10 +50,25 @@ def rollout_to_samples(
             f"rollout {rollout.id!r} has no recorded token ids (policy {rollout.policy!r}), so it "
             "cannot train a policy; use it for the experience model or for behaviour cloning"
         )
-    parts = [_sample(rollout, part, advantage) for part in _split(rollout.completions)]
+    turns = _per_turn(rollout, advantage)
+    parts = []
+    for part in _split(rollout.completions):
+        parts.append(_sample(rollout, part, turns[: len(part)]))
+        turns = turns[len(part) :]
     parts = [part for part in parts if any(part.mask)]
     total = sum(sum(part.mask) for part in parts)
     return [msgspec.structs.replace(part, weight=sum(part.mask) / total) for part in parts]
+
+
+def _per_turn(rollout: Rollout, advantage: float | Sequence[float]) -> list[float]:
+    count = len(rollout.completions)
+    if isinstance(advantage, (int, float)):
+        return [float(advantage)] * count
+    if len(advantage) != count:
+        raise DataError(
+            f"rollout {rollout.id!r} has {count} completions; got {len(advantage)} advantages"
+        )
+    return list(advantage)
 
 
 def _split(completions: Sequence[Completion]) -> list[list[Completion]]:
@@ -64,21 +80,25 @@ def _split(completions: Sequence[Completion]) -> list[list[Completion]]:
     return parts
 
 
-def _sample(rollout: Rollout, completions: Sequence[Completion], advantage: float) -> Sample:
+def _sample(
+    rollout: Rollout, completions: Sequence[Completion], advantages: Sequence[float]
+) -> Sample:
     token_ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float] = []
-    for completion in completions:
+    spread: list[float] = []
+    for completion, advantage in zip(completions, advantages, strict=True):
         _check(rollout, completion, has_context=bool(token_ids))
         context, sampled = len(completion.context_ids), len(completion.token_ids)
         token_ids += (*completion.context_ids, *completion.token_ids)
         mask += [0] * context + [1] * sampled
         logprobs += [0.0] * context + list(completion.logprobs)
+        spread += [0.0] * context + [advantage] * sampled
     return Sample(
         token_ids=tuple(token_ids),
         mask=tuple(mask),
         logprobs=tuple(logprobs),
-        advantages=tuple(advantage if m else 0.0 for m in mask),
+        advantages=tuple(spread),
         policy_version=min(c.policy_version for c in completions),
         rollout_id=rollout.id,
     )

@@ -148,6 +148,7 @@ class _Episode:
         self._clock = clock
         self._transitions: list[Transition] = []
         self._completions: list[Completion] = []
+        self._turns: list[int] = []
         self._counters: Counter[str] = Counter()
         self._last: Step | None = None
         self._idle = 0
@@ -235,6 +236,7 @@ class _Episode:
             flags=(*parsed.flags, *step.flags),
         )
         self._transitions.append(transition)
+        self._turns.append(len(self._completions) - 1)
         if self.on_transition is not None:
             self.on_transition(transition)
         if step.terminated:
@@ -280,6 +282,7 @@ class _Episode:
             attempt=self._attempt,
             transitions=tuple(self._transitions),
             completions=tuple(self._completions),
+            turns=() if self._turns == [*range(len(self._turns))] else tuple(self._turns),
             stop=self._stop,
             reward=self._reward(),
             success=self._stop is not StopReason.FAULT and self._succeeded(),
